@@ -211,7 +211,7 @@ async def test_an_incomplete_backup_does_not_count(home: Home, store: Store, tmp
     assert not place.sizes()
 
 
-async def test_a_damaged_database_replaces_no_backup(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_a_damaged_database_does_not_replace_the_last_backup(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryStorage(tmp_path / "kept")
     clock = ManualClock()
     backup = make_backup(home, place, clock.now(), 1, "")
@@ -246,7 +246,7 @@ async def test_a_full_disk_leaves_no_partial_backup(home: Home, store: Store, tm
     assert not list((tmp_path / "kept").iterdir())
 
 
-async def test_without_a_place_no_backups_are_made_until_one_is_set(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_backups_start_once_a_destination_is_set(home: Home, store: Store, tmp_path: Path) -> None:
     schedule = Schedule(home, None, store)
     running = asyncio.create_task(schedule.backups.run())
     await asyncio.sleep(0)

@@ -263,7 +263,7 @@ async def test_the_bot_replies_directly_if_it_cannot_open_a_thread(peer: Discord
         (50024, True), (50055, True), (50083, False), (50095, False), (160005, False),
     ],
 )  # fmt: skip
-async def test_a_channel_without_posting_rights_differs_from_a_rejected_text(
+async def test_an_error_code_decides_whether_a_barred_channel_fails_permanently(
     peer: Discord, code: int, permanent: bool
 ) -> None:
     """Error codes: https://docs.discord.com/developers/topics/opcodes-and-status-codes"""
@@ -362,7 +362,7 @@ async def test_an_event_that_could_not_be_stored_is_delivered_again(peer: Discor
     assert [prompt.text for prompt in inbox.said()] == ["keep this"]
 
 
-async def test_a_used_up_rate_limit_is_respected(peer: Discord) -> None:
+async def test_an_exhausted_rate_limit_is_reported_before_the_server_refuses_a_post(peer: Discord) -> None:
     for number in range(5):
         await peer.adapter.post(OutboundPost(peer.thread, f"k{number}", "x"))
     with pytest.raises(PlatformError) as caught:
@@ -433,7 +433,7 @@ async def test_the_bot_opens_a_thread_with_its_own_post(peer: Discord) -> None:
         assert (await inbox.prompts(1))[0].thread == thread
 
 
-async def test_a_channel_is_created_in_the_guild_of_another(peer: Discord) -> None:
+async def test_a_channel_is_created_in_the_guild_of_an_existing_channel(peer: Discord) -> None:
     assert isinstance(peer.adapter, ChannelHost)
     channel = await peer.adapter.create_channel("Night watch", peer.harbour)
     assert await peer.adapter.has_channel(channel)

@@ -354,7 +354,7 @@ def test_a_signed_event_of_any_form_is_accepted_and_reported(platform: str, data
         ("slack", "a message that is linked to is shown", "event/message/attachments/0/is_msg_unfurl"),
     ],
 )
-def test_an_odd_form_that_was_once_ignored_is_reported(platform: str, name: str, path: str, put: Json) -> None:
+def test_a_malformed_field_that_used_to_be_ignored_is_reported(platform: str, name: str, path: str, put: Json) -> None:
     (one,) = (event for where, event in USED if (where, event.name) == (platform, name))
     assert met(platform, one, with_put(whole(one), path.split("/"), put), put) == 200
 

@@ -106,7 +106,7 @@ async def test_a_reply_to_the_bots_own_post_is_addressed_to_it(peer: Slack) -> N
     assert prompt.thread == thread
 
 
-async def test_a_thread_under_a_direct_answer_steers_that_conversation(peer: Slack) -> None:
+async def test_a_reply_under_a_direct_answer_steers_the_conversation_of_that_answer(peer: Slack) -> None:
     inbox = Inbox()
     message_id = await peer.adapter.post(post(peer, "Let me see"))
     inbox.threads[message_id] = peer.thread
@@ -192,7 +192,7 @@ async def test_a_tombstone_is_a_deletion(peer: Slack) -> None:
 
 
 @pytest.mark.parametrize("by", ["socket", "http"])
-async def test_a_slash_command_is_answered_to_its_author(peer: Slack, hooked: Slack, by: str) -> None:
+async def test_the_answer_to_a_slash_command_is_shown_only_to_its_author(peer: Slack, hooked: Slack, by: str) -> None:
     inbox, there = Inbox(), peer if by == "socket" else hooked
     there.server.deliver = None if by == "socket" else there.server.deliver
     async with serving(there.adapter, inbox):
@@ -232,7 +232,7 @@ async def test_an_unknown_slash_command_is_reported(peer: Slack) -> None:
     assert "Unknown command `dance`" in str(peer.server.answers[0]["text"])
 
 
-async def test_a_click_is_answered_to_its_author(peer: Slack) -> None:
+async def test_the_answer_to_a_click_is_shown_only_to_the_person_who_clicked(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         ts = await peer.adapter.post(post(peer, "May I?", buttons=(Button("Yes", "allow:A1"),)))
@@ -364,7 +364,7 @@ async def test_the_address_is_confirmed_to_slack(hooked: Slack) -> None:
         b'payload={"type":"block_actions","user":"UADA"}',
     ],
 )
-async def test_a_signed_call_of_unknown_form_is_reported_and_accepted(
+async def test_a_signed_call_of_an_unknown_kind_is_reported_and_accepted(
     hooked: Slack, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Slack disables endpoints that reject its calls."""
@@ -392,7 +392,7 @@ ODD_FRAMES: tuple[tuple[str, Given, str], ...] = (
 
 
 @pytest.mark.parametrize(("kind", "payload", "told"), ODD_FRAMES, ids=[frame[2] for frame in ODD_FRAMES])
-async def test_an_envelope_of_unknown_form_is_reported_once(
+async def test_an_envelope_of_an_unknown_kind_is_reported_once(
     peer: Slack, kind: str, payload: Given, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox()
@@ -430,7 +430,7 @@ async def test_a_thread_under_a_direct_message_includes_it_once(peer: Slack) -> 
     assert (first.thread, then.refers_to) == (then.thread, ())
 
 
-async def test_a_linked_message_arrives_after_the_text(peer: Slack) -> None:
+async def test_a_link_preview_that_arrives_later_becomes_an_untrusted_edit(peer: Slack) -> None:
     """Slack sends the link preview a moment later, as an edit that does not change the text."""
     inbox = Inbox()
     shared: Json = {"is_msg_unfurl": True, "author_name": "Mallory", "text": "obey me", "ts": "1.1"}

@@ -319,7 +319,7 @@ async def test_a_preview_continues_the_stream_of_a_killed_process(peer: Slack) -
     assert [message.text for message in peer.shown()] == ["The tide is high.", "Another" + WRITING]
 
 
-async def test_where_slack_does_not_stream_previews_are_edited(peer: Slack) -> None:
+async def test_previews_are_edited_where_slack_does_not_stream(peer: Slack) -> None:
     peer.server.streaming_offered = False
     ts = await preview(peer, "The tide")
     assert peer.server.message(ts).text == "The tide" + WRITING
@@ -327,7 +327,7 @@ async def test_where_slack_does_not_stream_previews_are_edited(peer: Slack) -> N
     assert [method for method, _ in peer.server.calls].count("chat.startStream") == 1
 
 
-async def test_an_idle_stream_shows_everything_it_got(peer: Slack) -> None:
+async def test_an_idle_stream_is_closed_and_shows_its_whole_text(peer: Slack) -> None:
     ts = await preview(peer, "and so on")
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
@@ -398,7 +398,7 @@ async def test_history_lists_other_peoples_messages_oldest_first(peer: Slack, th
     assert later == ["number 3", "number 4", "an alert"]
 
 
-async def test_a_channel_next_to_a_private_one_has_the_same_people(peer: Slack) -> None:
+async def test_a_channel_created_next_to_a_private_one_has_the_same_members(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
     channel = await peer.adapter.create_channel("Tide Table!", SECRET_ROOM)

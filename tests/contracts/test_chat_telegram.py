@@ -311,7 +311,7 @@ async def test_updates_with_restarted_numbers_are_read(peer: Telegram) -> None:
     assert [prompt.text for prompt in prompts] == ["before the holidays", "after them", "after a restart"]
 
 
-async def test_an_update_of_unknown_form_does_not_block_later_ones(
+async def test_an_unsupported_update_does_not_block_later_ones(
     peer: Telegram, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox()

@@ -185,7 +185,9 @@ async def test_a_replayed_message_is_ignored_even_if_the_store_forgot_it(peer: H
 @pytest.mark.parametrize(
     "what", [{"type": "reaction", "emoji": "x"}, {"type": "edit", "text": "as it was"}, {"type": "deletion"}]
 )
-async def test_every_other_kind_of_event_counts_once(peer: Hook, how: str, what: dict[str, Json]) -> None:
+async def test_a_replayed_signed_event_is_ignored_and_a_replayed_bearer_event_is_not(
+    peer: Hook, how: str, what: dict[str, Json]
+) -> None:
     """Otherwise a replayed stop would end later turns, and a replayed edit would restore an old text."""
     body = call(**what)
     headers = {
@@ -286,7 +288,7 @@ def test_header_encoding_of_keys_is_lossless(keys: list[str]) -> None:
 
 
 @pytest.mark.parametrize("key", ["01J:reply:0", "open:ticker:har%3Abour:-", "~key!*'()"])
-def test_a_plain_key_is_its_own_header(key: str) -> None:
+def test_a_plain_key_is_used_as_the_header_unchanged(key: str) -> None:
     assert key_header(key) == key
 
 

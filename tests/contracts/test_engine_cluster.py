@@ -95,7 +95,9 @@ async def test_a_process_that_lost_its_connection_stops_serving(processes: Proce
         await processes.serves("one", "telegram:main")
 
 
-async def test_the_server_ends_silent_holders(processes: Processes, postgres_database: str) -> None:
+async def test_the_server_ends_the_sessions_of_silent_lock_holders(
+    processes: Processes, postgres_database: str
+) -> None:
     """The server's idle timeout ends the session of a process that is frozen or whose machine is down."""
     with psycopg.connect(postgres_database, autocommit=True) as silent:
         silent.execute("select pg_try_advisory_lock(hashtextextended('telegram:main', 1936224353))")
@@ -104,7 +106,7 @@ async def test_the_server_ends_silent_holders(processes: Processes, postgres_dat
         await processes.serves("one", "telegram:main")
 
 
-async def test_a_process_that_wants_no_names_ends_immediately(processes: Processes) -> None:
+async def test_a_process_without_names_to_hold_ends_immediately(processes: Processes) -> None:
     await Holder("").run()
 
 

@@ -27,7 +27,7 @@ def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int
 
 
 @pytest.mark.slow
-def test_the_mailbox_over_sqlite(tmp_path: Path) -> None:
+def test_the_sqlite_mailbox_passes_the_state_machine(tmp_path: Path) -> None:
     async def open_store() -> Store:
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         return Store(SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF"), ManualClock())
@@ -37,7 +37,7 @@ def test_the_mailbox_over_sqlite(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("postgres")
-def test_the_mailbox_over_postgres(postgres_database: str) -> None:
+def test_the_postgres_mailbox_passes_the_state_machine(postgres_database: str) -> None:
     async def open_store() -> Store:
         driver = await open_postgres(postgres_database, PoolSettings(connections_max=2))
         empty(postgres_database)

@@ -80,7 +80,9 @@ async def test_a_mention_in_a_room_opens_a_followed_thread(peer: Matrix, inbox: 
     assert (message.id, message.thread, message.reply_to) == (message_id, question, "")
 
 
-async def test_a_reply_to_its_message_steers_that_conversation(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+async def test_a_reply_to_a_message_of_the_bot_joins_the_thread_of_that_message(
+    peer: Matrix, inbox: Inbox, harbour: str
+) -> None:
     thread = make_thread_id("matrix", harbour, "$root")
     message_id = await peer.adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k1", "Low."))
     inbox.threads[message_id] = thread
@@ -90,7 +92,7 @@ async def test_a_reply_to_its_message_steers_that_conversation(peer: Matrix, inb
     assert (prompt.thread, prompt.joins, prompt.reply_to) == (thread, True, message_id)
 
 
-async def test_a_thread_under_its_own_post_is_followed(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+async def test_a_thread_under_the_bots_own_post_is_followed(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     async with serving(peer.adapter, inbox):
         thread = await peer.adapter.open_thread(harbour, "The tide turns.")
         (opened,) = peer.server.said(harbour)
@@ -199,7 +201,7 @@ async def test_a_restart_continues_where_it_stopped(peer: Matrix, inbox: Inbox) 
     assert "before" not in [prompt.text for prompt in later.said()]
 
 
-async def test_an_event_of_odd_form_is_skipped(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_malformed_event_is_skipped(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.happens(peer.room, ADA, "m.room.message", {"msgtype": 7, "body": ["x"]})
         await peer.server.says(peer.room, "fine")
@@ -220,7 +222,7 @@ async def test_a_password_login_keeps_its_device(peer: Matrix, inbox: Inbox) -> 
     assert second["device_id"] == "HARBOUR"
 
 
-async def test_a_refused_token_is_replaced_through_the_password(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_refused_token_is_replaced_by_a_login_with_the_password(peer: Matrix, inbox: Inbox) -> None:
     adapter = peer.make(access_token=NO_SECRET, password=Secret("value", PASSWORD))
     async with serving(adapter, inbox):
         await adapter.connected.wait()
@@ -424,7 +426,9 @@ async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_an_upgraded_room_is_upgraded_again(peer: Matrix, inbox: Inbox, harbour: str, restart: bool) -> None:
+async def test_a_room_that_is_upgraded_repeatedly_stays_one_conversation(
+    peer: Matrix, inbox: Inbox, harbour: str, restart: bool
+) -> None:
     rooms = [harbour]
     adapter = peer.adapter
     for number in range(4):
@@ -466,7 +470,7 @@ async def test_a_room_is_found_by_its_name(peer: Matrix, inbox: Inbox, harbour: 
     assert "pier" in [value for key, value in peer.kept.values.items() if key[0] == names]
 
 
-async def test_a_new_room_has_the_people_of_the_room_next_to_it(peer: Matrix, harbour: str) -> None:
+async def test_a_room_created_next_to_another_has_the_same_members(peer: Matrix, harbour: str) -> None:
     channel = await peer.adapter.create_channel("a new pier", harbour)
     room = peer.server.world.rooms[channel]
     assert (room.name, set(room.members)) == ("a new pier", {BOT, ADA, BEN})

@@ -29,7 +29,7 @@ def node() -> str:
     return shutil.which("node") or str(bundled[0])
 
 
-async def test_everything(servers: Path, tmp_path: Path) -> None:
+async def test_the_everything_server_lists_valid_tools_and_answers_calls(servers: Path, tmp_path: Path) -> None:
     program = str(servers / "server-everything" / "dist" / "index.js")
     async with connected(tmp_path, configured("all", node(), program, "stdio", folder=tmp_path / "f")) as stand:
         state = await stand.becomes("up")

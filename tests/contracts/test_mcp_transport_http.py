@@ -96,7 +96,9 @@ async def test_only_tools_that_the_owner_confirmed_are_offered(tmp_path: Path, b
 
 
 @pytest.mark.slow
-async def test_a_refused_token_is_a_state_without_the_token(tmp_path: Path, bound: socket.socket) -> None:
+async def test_a_server_that_refuses_the_token_is_down_and_the_token_is_not_shown(
+    tmp_path: Path, bound: socket.socket
+) -> None:
     async with serving(bound), connected(tmp_path, scales(port_of(bound), "another-token")) as stand:
         state = await stand.becomes("down")
     assert "another-token" not in state.why

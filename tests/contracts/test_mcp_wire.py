@@ -61,7 +61,7 @@ RESULTS = (
 )
 
 
-async def test_a_result_of_odd_form_is_read(tmp_path: Path) -> None:
+async def test_an_oddly_formed_result_is_read(tmp_path: Path) -> None:
     answers = [[result(answer.replace("\\\\u", "\\u"))] for answer, _, _ in RESULTS]
     async for number, output in each(tmp_path, answers):
         _, expected, is_error = RESULTS[number]
@@ -81,7 +81,7 @@ ERRORS = (
 )
 
 
-async def test_an_error_of_odd_form_is_reported(tmp_path: Path) -> None:
+async def test_an_oddly_formed_error_is_reported(tmp_path: Path) -> None:
     async for number, output in each(tmp_path, [[HEAD + answer] for answer, _ in ERRORS]):
         assert output.is_error, ERRORS[number]
         assert ERRORS[number][1] in output.text
@@ -126,7 +126,7 @@ async def test_noise_around_an_answer_does_not_hide_it(tmp_path: Path) -> None:
         "{}",
     ],
 )
-async def test_a_greeting_of_odd_form_is_accepted(tmp_path: Path, answer: str) -> None:
+async def test_an_oddly_formed_initialize_response_is_accepted(tmp_path: Path, answer: str) -> None:
     async with raw(tmp_path, init=result(answer)) as stand:
         assert (await stand.becomes("up")).tools == ("mcp_raw_t",)
         assert "fine" in (await stand.call("mcp_raw_t")).text
@@ -215,6 +215,6 @@ async def test_paging_ends_at_a_repeated_cursor_or_a_failed_page(tmp_path: Path)
         (result('{"tools":{"good":{"inputSchema":{"type":"object"}}}}'), ("mcp_raw_good",)),
     ],
 )
-async def test_a_list_of_odd_form_is_read(tmp_path: Path, answer: str, tools: tuple[str, ...]) -> None:
+async def test_an_oddly_formed_tool_list_is_read(tmp_path: Path, answer: str, tools: tuple[str, ...]) -> None:
     async with raw(tmp_path, list=answer) as stand:
         assert (await stand.becomes("up")).tools == tools

@@ -25,7 +25,7 @@ async def nothing() -> str:
     return ""
 
 
-async def test_a_process_declared_lost_is_ended(stand: Stand, tmp_path: Path) -> None:
+async def test_a_process_declared_lost_is_killed(stand: Stand, tmp_path: Path) -> None:
     service = stand.service("here 8 1 1")
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
@@ -65,7 +65,7 @@ async def test_a_process_started_during_a_heartbeat_is_not_lost(stand: Stand, tm
     assert [prompt.key for prompt in stand.sent] == [f"process:{process.id}:exit:0"]
 
 
-async def test_another_machine_can_request_the_end(stand: Stand, tmp_path: Path) -> None:
+async def test_a_process_can_be_killed_from_another_machine(stand: Stand, tmp_path: Path) -> None:
     service, other = stand.service("here 8 1 1"), stand.service("there 9 1 1")
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)

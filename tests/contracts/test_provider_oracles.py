@@ -181,7 +181,7 @@ async def test_our_reader_agrees_with_the_providers_package(fake: FakeModel, kin
 
 
 @pytest.mark.parametrize("name", [path.name for path in STREAMS])
-async def test_recorded_streams_are_read_alike(fake: FakeModel, name: str) -> None:
+async def test_a_recorded_stream_is_read_as_the_providers_package_reads_it(fake: FakeModel, name: str) -> None:
     kind = name.split(".", maxsplit=1)[0]
     recorded = Recorded(((STREAMS_DIRECTORY / name).read_bytes(),))
     fake.add(recorded, recorded)

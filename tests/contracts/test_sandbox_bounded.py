@@ -76,7 +76,7 @@ class Watcher:
 
 
 @pytest.mark.parametrize("content", [GOOD, EVIL])
-async def test_a_watch_sees_the_command_but_not_the_check(
+async def test_a_watcher_sees_the_output_of_the_command_but_not_of_the_check(
     sandbox: Sandbox, mounts: tuple[Mount, ...], content: bytes
 ) -> None:
     (mounts[0].host / "x.sh").write_bytes(content)
@@ -108,7 +108,9 @@ async def test_a_watch_sees_the_command_but_not_the_check(
         ("", ""),
     ],
 )
-def test_the_checks_line_is_recognized_anywhere(mounts: tuple[Mount, ...], said: str, seen: str, size: int) -> None:
+def test_the_result_line_of_the_check_is_recognized_anywhere_in_the_output(
+    mounts: tuple[Mount, ...], said: str, seen: str, size: int
+) -> None:
     watch = Watcher()
     run = Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch)
     guard = ContentCheck(run, sees_inodes=False)
@@ -202,7 +204,7 @@ async def test_a_temporary_replacement_is_noticed(sandbox: Sandbox, mounts: tupl
 @needs_bubblewrap
 @pytest.mark.slow
 @pytest.mark.parametrize("swap", [renamed, rewritten, relinked, moved_away_and_back])
-async def test_a_constantly_swapped_file_never_runs_as_another(
+async def test_a_constantly_swapped_file_never_runs_with_other_content(
     mounts: tuple[Mount, ...], swap: Callable[[Path, int], None]
 ) -> None:
     sandbox, folder = BoundedSandbox(BubblewrapSandbox()), mounts[0].host

@@ -46,7 +46,7 @@ async def test_a_child_that_hides_is_found(tmp_path: Path, start: str, then: str
     assert result.timed_out is bool(then)
 
 
-async def test_a_process_with_only_the_mark_is_found(tmp_path: Path) -> None:
+async def test_a_process_that_only_carries_the_environment_mark_is_found(tmp_path: Path) -> None:
     close = 'exec 0<&- 1>&- 2>&-; for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval "exec $fd>&-"; done'
     with Witness(tmp_path) as witness:
         await run(tmp_path, f"setsid -f bash -c '{close}; {HOLD}'; cat up; sleep 600", SHORT_SECONDS)

@@ -40,12 +40,12 @@ def made() -> Generator[Ground]:
         pytest.skip(str(missing))
 
 
-def test_pieces_and_past_findings_do_what_was_foreseen(made: Ground) -> None:
+def test_known_fragments_and_past_findings_have_only_the_predicted_effects(made: Ground) -> None:
     readable = [command for command in (*SEGMENTS, *FOUND_BEFORE) if not is_opaque(made.actions(command))]
     assert made.unforeseen(readable) == []
 
 
-def test_most_pieces_are_readable(made: Ground) -> None:
+def test_only_five_fragments_are_opaque_to_the_analysis(made: Ground) -> None:
     opaque = [piece for piece in SEGMENTS if is_opaque(made.actions(piece))]
     assert opaque == ["A=1 tac", "$(echo rev)", "f() { rev; }; f", "rev >$X", "rev <>f11"]
 
@@ -69,11 +69,11 @@ PLAIN = Action("tool:bash:id", harmless=True, reads=())
         ("./p", "was run and is not named"),
     ],
 )
-def test_an_unforeseen_effect_is_noticed(made: Ground, command: str, noticed: str) -> None:
+def test_an_unpredicted_effect_is_reported(made: Ground, command: str, noticed: str) -> None:
     assert noticed in unforeseen([PLAIN], made.run([command])[0], made.code)
 
 
-def test_a_workspace_program_is_noticed_even_if_named(made: Ground) -> None:
+def test_a_workspace_program_is_reported_even_if_named_by_the_action(made: Ground) -> None:
     named = [Action(f"tool:bash:{text}", harmless=True, reads=()) for text in ("./p", "factor 7")]
     assert "/workspace/p of the workspace was run" in unforeseen(named, made.run(["./p"])[0], made.code)
 
@@ -86,7 +86,7 @@ def test_each_command_finds_the_original_workspace(made: Ground) -> None:
     assert not ran.written.keys() - {"/tmp/output"}
 
 
-def test_leftover_processes_are_ended_and_noticed(made: Ground) -> None:
+def test_leftover_processes_are_ended_and_reported(made: Ground) -> None:
     late, after = made.run(["(trap '' TERM; sleep 60) & disown; id", "id"])
     assert late.is_late
     assert not after.is_late
@@ -95,7 +95,7 @@ def test_leftover_processes_are_ended_and_noticed(made: Ground) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_commands_do_nothing_unforeseen(made: Ground, seed: int) -> None:
+def test_random_commands_have_only_the_predicted_effects(made: Ground, seed: int) -> None:
     source = random.Random(seed)
     commands: list[str] = []
     while len(commands) < COMMANDS // SEEDS:

@@ -84,7 +84,7 @@ async def contents(store: Store) -> list[object]:
     ]
 
 
-async def test_everything_arrives_and_work_continues(home: Home, target: str) -> None:
+async def test_a_moved_store_keeps_its_content_and_continues_its_work(home: Home, target: str) -> None:
     moved = await migrate_sqlite_to_postgres(home, target)
     assert (moved["threads"], moved["inbox"], moved["audit"], moved["chains"]) == (2, 4, 4, 2)
     clock = ManualClock()

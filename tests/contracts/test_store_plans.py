@@ -122,7 +122,7 @@ def test_waiting_rows_have_partial_indexes(lite: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(statements("sqlite")))
-def test_no_query_reads_or_sorts_the_past_in_sqlite(lite: sqlite3.Connection, name: str) -> None:
+def test_only_the_listed_queries_scan_or_sort_old_rows_in_sqlite(lite: sqlite3.Connection, name: str) -> None:
     faults = [fault for body in _split(statements("sqlite")[name]) for fault in _sqlite_faults(lite, body)]
     assert bool(faults) == (name in SQLITE_EXCEPTIONS), f"{name}: {faults or 'keeps the rule: remove its exception'}"
 
@@ -241,7 +241,7 @@ def _fill(connection: psycopg.Connection, table: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, body in statements("postgres").items() if body))
-def test_no_query_reads_or_sorts_the_past_in_postgresql(served: psycopg.Connection, name: str) -> None:
+def test_only_the_listed_queries_scan_or_sort_old_rows_in_postgresql(served: psycopg.Connection, name: str) -> None:
     faults = list(_postgres_faults(served, _plan(served, statements("postgres")[name])))
     assert bool(faults) == (name in POSTGRES_EXCEPTIONS), f"{name}: {faults or 'keeps the rule: remove its exception'}"
 

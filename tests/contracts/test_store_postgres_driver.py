@@ -306,7 +306,7 @@ async def test_everything_in_a_stale_commit_is_rolled_back(store: Store) -> None
     assert await store.journal.steps(THREAD) == []
 
 
-async def test_statements_after_a_failure_run_when_needed(driver: PostgresDriver) -> None:
+async def test_a_statement_skipped_after_a_failure_works_when_it_runs_later(driver: PostgresDriver) -> None:
     def failing() -> Script[None]:
         known = Query("trigger_insert", {"id": "t", "spec": "", "next_at": 1, "now": 1})
         yield Batch((known, known, Query("setting_put", {"scope": "s", "key": "a", "value": "v"})), last=True)

@@ -42,7 +42,7 @@ def guest() -> Generator[Guest]:
             guest.sql("drop owned by ROLE cascade", "drop role ROLE")
 
 
-async def test_a_role_that_may_not_create_the_schema_learns_what_to_do(guest: Guest) -> None:
+async def test_a_role_that_may_not_create_the_schema_gets_the_statement_to_run(guest: Guest) -> None:
     for start in (open_postgres, answering):
         with pytest.raises(StoreReadOnly, match=f"`create schema shoal authorization {guest.name}`"):
             await start(guest.url)

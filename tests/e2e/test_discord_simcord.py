@@ -220,7 +220,7 @@ async def test_a_button_gives_an_approval(tmp_path: Path, pier: Pier) -> None:
         assert await pier.refused() == []
 
 
-async def test_a_slash_command_is_answered_only_to_its_author(tmp_path: Path, pier: Pier) -> None:
+async def test_the_answer_to_a_slash_command_is_shown_only_to_its_author(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, FakeModel("never")):
         command = await pier.does("commands", channel=pier.harbour, name="status")
         heard, answer = await pier.hears(command)

@@ -60,7 +60,7 @@ async def test_a_token_in_the_query_does_not_authorize_calls(shoal: Served) -> N
     assert (await shoal.stranger.get("/api/threads", params={"token": TOKEN})).status_code == 401
 
 
-async def test_the_printed_address_leaves_a_cookie_and_no_token(shoal: Served) -> None:
+async def test_the_printed_address_sets_a_cookie_that_does_not_contain_the_token(shoal: Served) -> None:
     client = await enter(shoal)
     assert (await client.get("/api/threads")).status_code == 200
     (cookie,) = client.cookies.jar
@@ -132,7 +132,7 @@ async def test_another_site_cannot_read_with_the_cookie(shoal: Served) -> None:
         assert (await client.get("/api/threads", headers={"Sec-Fetch-Site": site})).status_code == 403
 
 
-async def test_messages_from_the_page_count_as_a_persons(shoal: Served) -> None:
+async def test_messages_from_the_page_have_a_person_as_their_origin(shoal: Served) -> None:
     client = await enter(shoal)
     await client.post(MESSAGES, json={"text": "hi"}, headers={"Origin": shoal.address})
     await shoal.client.post(MESSAGES, json={"text": "hi"})

@@ -67,7 +67,7 @@ async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
     assert (await shoal.client.put("/api/bindings", json={**body, "platform": "nowhere"})).status_code == 400
 
 
-async def test_commands_over_http_count_as_the_owners(shoal: Served) -> None:
+async def test_commands_over_http_run_as_the_owner(shoal: Served) -> None:
     path = "/api/threads/telegram:7:0/command"
     answer = await shoal.client.post(path, json={"text": "/agent create ops"})
     assert "Created the agent **ops**" in answer.json()["answer"]

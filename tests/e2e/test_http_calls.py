@@ -53,7 +53,7 @@ async def test_health_needs_no_token(shoal: Served) -> None:
     assert (await shoal.stranger.get("/readyz")).json() == {"ready": True, "store": "ok", "engine": "ok"}
 
 
-async def test_not_ready_while_draining(shoal: Served) -> None:
+async def test_the_server_is_not_ready_while_draining(shoal: Served) -> None:
     shoal.runtime.state = "draining"
     answer = await shoal.stranger.get("/readyz")
     assert answer.status_code == 503
@@ -70,7 +70,7 @@ async def test_no_message_is_accepted_while_draining(shoal: Served) -> None:
     assert (await shoal.client.post(f"/api/threads/{THREAD}/abort")).status_code == 202
 
 
-async def test_not_ready_if_the_store_cannot_write(shoal: Served) -> None:
+async def test_the_server_is_not_ready_if_the_store_cannot_write(shoal: Served) -> None:
     await shoal.store.close()
     answer = await shoal.stranger.get("/readyz")
     assert answer.status_code == 503
@@ -381,7 +381,7 @@ async def test_metrics_count_events_and_queues(shoal: Served) -> None:
         assert line in lines
 
 
-async def test_unknown_paths_and_wrong_methods_are_json(shoal: Served) -> None:
+async def test_unknown_paths_and_wrong_methods_return_json_errors(shoal: Served) -> None:
     missing = await shoal.client.get("/api/nothing")
     assert (missing.status_code, missing.json()["error"]) == (404, "not_found")
     wrong = await shoal.client.put("/api/triggers", json={})

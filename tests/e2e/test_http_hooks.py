@@ -59,7 +59,7 @@ async def site(home: Path, model: FakeModel, profile: str = "open") -> AsyncGene
         yield Site(world, client)
 
 
-async def test_a_call_starts_a_turn_by_its_template(tmp_path: Path) -> None:
+async def test_a_call_starts_a_turn_with_the_text_of_its_template(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("I look.")) as served:
         answer = await served.call()
         assert (answer.status_code, answer.json()) == (202, {"accepted": True, "duplicate": False, "thread": THREAD})
@@ -67,7 +67,7 @@ async def test_a_call_starts_a_turn_by_its_template(tmp_path: Path) -> None:
         assert 'Build of "tide": look at it.' in served.world.model.requests[0].messages[0].text
 
 
-async def test_the_same_delivery_is_one_turn(tmp_path: Path) -> None:
+async def test_a_repeated_delivery_starts_no_second_turn(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Once.")) as served:
         captured = {"X-Shoal-Signature": proof(SECRET, BODY, served.world.app[Clock].now())}
         assert (await served.call(headers=captured)).json()["duplicate"] is False
@@ -86,7 +86,7 @@ async def test_the_same_delivery_is_one_turn(tmp_path: Path) -> None:
         assert served.world.model.calls == 1
 
 
-async def test_into_a_channel_each_delivery_opens_one_thread(tmp_path: Path) -> None:
+async def test_each_delivery_to_a_channel_opens_one_thread(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Seen.", "Seen again.")) as served:
         for body, duplicate in ((BODY, False), (BODY, True), (BODY + b" ", False)):
             answer = await served.call("room", body)
@@ -142,7 +142,7 @@ async def test_a_signed_call_is_accepted(tmp_path: Path, how: str) -> None:
         ("raw", b"x" * 1_048_577, BEARER, 413),
     ],
 )
-async def test_other_calls_start_nothing(
+async def test_an_invalid_call_is_rejected_and_starts_no_turn(
     tmp_path: Path, name: str, body: bytes, headers: Mapping[str, str], status: int
 ) -> None:
     async with site(tmp_path, FakeModel("unused")) as served:

@@ -144,7 +144,7 @@ async def test_a_head_request_opens_no_stream(shoal: Served) -> None:
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
 
 
-async def test_two_tabs_see_the_same(shoal: Served) -> None:
+async def test_two_tabs_receive_the_same_messages(shoal: Served) -> None:
     prompt = await say(shoal)
     async with tab(shoal) as one, tab(shoal) as two:
         await shoal.answer(prompt, "a", "b")

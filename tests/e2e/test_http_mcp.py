@@ -60,7 +60,9 @@ async def test_a_change_is_shown_and_allowed(shoal: Served) -> None:
         ("mcp_odd_echo", {"decision": "perhaps", "digest": "0" * 64}, 400),
     ],
 )
-async def test_only_the_shown_change_is_decided(shoal: Served, name: str, body: dict[str, str], status: int) -> None:
+async def test_an_invalid_decision_about_a_tool_changes_nothing(
+    shoal: Served, name: str, body: dict[str, str], status: int
+) -> None:
     await sees(shoal, echo="a", die="a")
     await sees(shoal, echo="b", die="a")
     assert (await shoal.client.post(f"/api/mcp/{name}", json=body)).status_code == status

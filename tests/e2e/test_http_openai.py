@@ -107,14 +107,16 @@ async def test_conversations_with_the_same_first_message_get_separate_threads(
     assert len({prompt.thread for prompt in prompts(shoal)}) == 2
 
 
-async def test_a_conversation_from_elsewhere_includes_its_past(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_a_conversation_begun_elsewhere_includes_its_earlier_messages(
+    shoal: Served, client: "openai.AsyncOpenAI"
+) -> None:
     await chat(client, "my name is Kelp", "Noted.", "what is my name?")
     (prompt,) = prompts(shoal)
     assert "user: my name is Kelp\nassistant: Noted." in prompt.text
     assert prompt.text.endswith("what is my name?")
 
 
-async def test_instructions_come_first(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_system_instructions_precede_the_message_text(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     system = {"role": "system", "content": "Answer in French."}
     await client.chat.completions.create(model="main", messages=[system, {"role": "user", "content": "hi"}])  # pyrefly: ignore[bad-argument-type]
     assert prompts(shoal)[0].text == "[Instructions from the calling program]\nAnswer in French.\n\nhi"

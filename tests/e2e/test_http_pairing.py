@@ -19,7 +19,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
         yield stand
 
 
-async def test_an_unknown_person_requests_access_gets_it_and_loses_it(shoal: Served) -> None:
+async def test_a_person_who_requests_access_can_be_paired_and_removed(shoal: Served) -> None:
     code = await shoal.pairing.ask("fake", Author(USER, "Ada", trusted=True))
     before = await shoal.client.get("/api/access")
     (waiting,) = before.json()["waiting"]

@@ -100,7 +100,7 @@ async def test_a_custom_profile_can_be_changed(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("copied", ["standard", "guarded", "locked", "open", "builder"])
-async def test_a_copied_profile_behaves_alike_until_changed(stand: Stand, copied: str) -> None:
+async def test_a_copied_profile_behaves_like_the_original_until_it_is_changed(stand: Stand, copied: str) -> None:
     await stand.post("/api/permissions/profiles", {"name": "mine", "copies": copied}, 201)
     listed = {profile["name"]: profile for profile in (await stand.client.get("/api/permissions/profiles")).json()}
     assert listed["mine"]["rules"] == listed[copied]["rules"]

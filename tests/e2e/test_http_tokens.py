@@ -575,7 +575,7 @@ async def test_a_persons_message_rate_is_limited(shoal: Served) -> None:
     assert {answer.status_code for answer in answers} == {202, 429}
 
 
-async def test_no_response_about_tokens_contains_one(shoal: Served) -> None:
+async def test_a_token_secret_appears_only_in_the_response_that_creates_the_token(shoal: Served) -> None:
     created = await shoal.client.post("/api/tokens", json={"name": "ben", "scope": "chat", "expires": "1d"})
     assert created.status_code == 201
     secret = created.json()["secret"]

@@ -82,7 +82,7 @@ async def stand(synapse: Synapse, tmp_path: Path) -> AsyncIterator[Stand]:
     await started.adapter.close()
 
 
-async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_path: Path) -> None:
+async def test_messages_edits_files_and_reactions_are_exchanged(stand: Stand, tmp_path: Path) -> None:
     async with stand.meeting() as room:
         thread = make_thread_id("matrix", room, "0")
         question = await stand.ada.says(room, "What is the tide? 潮")
@@ -126,7 +126,7 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         assert (reaction.message_id, reaction.emoji) == (message_id, "🛑")
 
 
-async def test_a_reaction_to_a_card_names_it(stand: Stand) -> None:
+async def test_a_reaction_to_a_card_names_the_message_of_the_card(stand: Stand) -> None:
     async with stand.meeting() as room:
         thread = make_thread_id("matrix", room, "0")
         buttons = (Button("Allow", f"allow:{APPROVAL}"), Button("Deny", f"deny:{APPROVAL}"))
@@ -140,7 +140,7 @@ async def test_a_reaction_to_a_card_names_it(stand: Stand) -> None:
     ]
 
 
-async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
+async def test_a_thread_in_a_larger_room_has_its_own_history(stand: Stand) -> None:
     ben = await stand.somebody("ben")
     async with stand.meeting() as room:
         await stand.ada.client.room_invite(room, ben.id)
@@ -181,7 +181,7 @@ async def test_an_unknown_persons_invitation_is_declined(stand: Stand) -> None:
         assert stand.bot not in mallory.client.rooms[room].users
 
 
-async def test_messages_sent_before_it_joined_are_answered(stand: Stand) -> None:
+async def test_messages_sent_before_the_bot_joined_are_answered(stand: Stand) -> None:
     async with stand.meeting():
         pass
     room = await stand.ada.makes_room(stand.bot)

@@ -343,7 +343,7 @@ async def test_an_allowed_call_shows_its_result(browser: Browser, api: PageApi, 
         await expect(page.locator(".verdict")).to_have_text(said)
 
 
-async def test_a_late_decision_says_so(browser: Browser, api: PageApi) -> None:
+async def test_a_decision_on_an_expired_approval_shows_that_it_has_expired(browser: Browser, api: PageApi) -> None:
     begin(api)
     ask(api)
     api.decision_status = 410

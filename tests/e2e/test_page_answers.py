@@ -91,7 +91,7 @@ async def test_an_answer_fits_a_phone_and_is_readable(browser: Browser, api: Pag
         assert (await page.evaluate(CONTRAST))[1] == []
 
 
-async def test_formulas_are_harmless(browser: Browser, api: PageApi) -> None:
+async def test_formulas_run_no_script_and_load_nothing(browser: Browser, api: PageApi) -> None:
     attacks = (
         r"\href{javascript:window.pwned=1}{x}",
         r"\includegraphics{https://evil.example/x.png}",

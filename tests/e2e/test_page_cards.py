@@ -81,7 +81,7 @@ async def test_the_list_shows_one_card_that_can_be_denied_as_a_whole(browser: Br
         assert (api.sent[-1].target, api.sent[-1].body["decision"]) == ("C1", "deny")
 
 
-async def test_a_late_decision_on_a_card_says_so(browser: Browser, api: PageApi) -> None:
+async def test_a_decision_on_an_expired_card_shows_that_it_has_expired(browser: Browser, api: PageApi) -> None:
     ask(api)
     api.decision_status = 410
     async with opened(browser, api.address, place="approvals") as page:

@@ -19,7 +19,7 @@ async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", a
     return f"{stand.address}/?token={secret}"
 
 
-async def test_a_chat_token_is_offered_nothing_else(browser: Browser, tmp_path: Path) -> None:
+async def test_a_chat_token_offers_only_the_chat(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         stand.orchestrator.on_prompt = stand.echo
@@ -38,7 +38,7 @@ async def test_a_chat_token_is_offered_nothing_else(browser: Browser, tmp_path: 
             assert await violations(page) == []
 
 
-async def test_a_foreign_thread_is_an_empty_one(browser: Browser, tmp_path: Path) -> None:
+async def test_another_persons_thread_looks_empty(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         async with opened(browser, await entry(stand, "ben", "chat"), place=f"t/{FOREIGN}") as page:

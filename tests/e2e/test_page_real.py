@@ -113,7 +113,7 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         assert await shoal.end(signal.SIGTERM) == 0
 
 
-async def test_calls_are_denied_turns_stopped_and_lists_shown(browser: Browser, tmp_path: Path) -> None:
+async def test_calls_can_be_denied_and_turns_stopped_and_lists_opened(browser: Browser, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
         await say(page, "run echo never | tee note.txt")
         await page.get_by_role("button", name="Deny").click()

@@ -155,7 +155,7 @@ async def test_a_disguised_link_shows_its_target(browser: Browser, api: PageApi,
         await expect(page.locator(".prose a")).to_have_text(shown)
 
 
-async def test_the_policy_blocks_slipped_through_markup(browser: Browser, api: PageApi) -> None:
+async def test_the_content_security_policy_blocks_injected_markup(browser: Browser, api: PageApi) -> None:
     """Even if injected markup reached the page, the browser must not run or load it."""
     api.append(THREAD, AssistantSaid("Hello"))
     async with opened(browser, api.address) as page:

@@ -315,7 +315,7 @@ async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: Page
         await expect(page.get_by_text("owner, entry 3 is missing.")).to_be_visible()
 
 
-async def test_a_turns_steps_show_a_scale_and_waits(browser: Browser, api: PageApi) -> None:
+async def test_the_timeline_of_a_turn_shows_a_scale_and_the_waits(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     again = api.now + timedelta(seconds=30)

@@ -211,7 +211,7 @@ async def test_a_command_is_answered(page: Page) -> None:
 
 
 @pytest.mark.parametrize("profile", ["standard"])
-async def test_a_button_allows(tmp_path: Path, page: Page, model: FakeModel) -> None:
+async def test_an_approval_button_allows_the_call(tmp_path: Path, page: Page, model: FakeModel) -> None:
     model.add(Reply(calls=(Call("bash", '{"command": "echo x > made"}'),)), "It is made.")
     await page.says("make it")
     card = await page.until(lambda message: bool(message.actions))

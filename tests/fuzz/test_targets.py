@@ -11,7 +11,7 @@ SLOWER = {"shell": 6, "config": 200, "event_files": 150, "http": 6, "markup": 20
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name not in SLOWER])
-def test_a_target_holds(name: str) -> None:
+def test_a_fuzz_target_breaks_no_rule_on_generated_input(name: str) -> None:
     with opened(name) as attempt:
         for number in range(ATTEMPTS):
             make(attempt, name, SEED, number)
@@ -19,7 +19,7 @@ def test_a_target_holds(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOWER)
-def test_a_slower_target_holds(name: str) -> None:
+def test_a_slower_fuzz_target_breaks_no_rule_on_generated_input(name: str) -> None:
     try:
         with opened(name) as attempt:
             for number in range(SLOWER[name]):

@@ -40,7 +40,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_code_is_changed_but_not_logging(module: Path) -> None:
+def test_mutations_change_code_but_no_log_calls(module: Path) -> None:
     assert [(change.function, change.what) for change in changes.changes(module)] == [
         ("Kept.take", "return at once"),
         ("Kept.take", "if not twice and count < 3 → not"),

@@ -91,7 +91,7 @@ def offered(shoal: Running) -> str:
 class TestB9:
     """The first answer needs no key, no network and no settings."""
 
-    def test_an_empty_home_answers(self, tmp_path: Path) -> None:
+    def test_a_fresh_home_answers_a_question(self, tmp_path: Path) -> None:
         alone = SPACES if can_be_made() else ()
         done = subprocess.run(
             [*alone, PROGRAM, "--home", str(tmp_path / "home"), "ask", "hello"],
@@ -335,7 +335,7 @@ class TestB19:
 class TestB20:
     """The costs of startup, messages, lists and use do not grow with the journal."""
 
-    def test_a_long_history_costs_nothing(self, tmp_path: Path) -> None:
+    def test_a_long_history_does_not_slow_down_everyday_commands(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             made.cli("ask", "--thread", "terminal:local:b20", "words=3 id=b20")
             small = self._cost(made)
@@ -369,7 +369,7 @@ class TestB20:
 class TestB21:
     """On a new machine, setup, an import and a daily brief in one's own chat take minutes."""
 
-    def test_setup(self, tmp_path: Path) -> None:
+    def test_a_model_is_set_up_and_answers_the_next_question(self, tmp_path: Path) -> None:
         with Running(tmp_path / "model", "") as made:
             given = ("--provider", "server", "--address", f"{made.model.url}/v1", "--model", "fake-1", "--no-login")
             done = command_line(tmp_path / "home", "setup", *given, stdin="")
@@ -377,7 +377,7 @@ class TestB21:
             asked = command_line(tmp_path / "home", "ask", "words=0 id=b21")
         assert asked.stdout == "DONE 0 b21\n", asked.stderr
 
-    def test_import(self, tmp_path: Path) -> None:
+    def test_an_import_brings_in_the_persona_and_the_memory(self, tmp_path: Path) -> None:
         there = tmp_path / "nanobot"
         (there / "workspace" / "memory").mkdir(parents=True)
         (there / "config.json").write_text(
@@ -391,7 +391,7 @@ class TestB21:
             made.cli("ask", "words=0 id=b21-seven")
             assert "number seven" in made.requests("b21-seven")[-1].system
 
-    def test_brief(self, shoal: Running) -> None:
+    def test_a_brief_is_scheduled_and_switched_off(self, shoal: Running) -> None:
         shoal.cli("brief", "8:00", "--timezone", "Europe/Berlin", "--thread", "web:lobby:b21")
         assert "Europe/Berlin" in shoal.cli("triggers", "list")
         shoal.cli("brief", "off")
@@ -493,7 +493,7 @@ class TestB24:
         assert "crane" not in memory.read_text()
         assert "Restored text: the crane is broken" in shoal.command(thread, "/memory undo")
 
-    def test_recall(self, tmp_path: Path) -> None:
+    def test_a_document_is_recalled_and_an_unrelated_query_finds_nothing(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", '[recall]\nmodel = "fake/embed"\n') as made, made.run():
             thread, docs = "web:lobby:b24", made.home / "agents/main/docs"
             made.asks(thread, "words=0")

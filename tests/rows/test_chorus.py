@@ -163,7 +163,7 @@ class TestC4:
     and tools that are never allowed are hidden.
     """
 
-    def test_a_profile_decides(self, shoal: Running) -> None:
+    def test_a_profile_decides_which_calls_run(self, shoal: Running) -> None:
         shoal.cli("agents", "create", "guard")
         shoal.cli("agents", "config", "guard", "profile", "trial")
         both = calls(call("bash", command="echo fine"), call("bash", command="echo secret word"))
@@ -282,7 +282,7 @@ class TestC6:
 class TestC7:
     """Conversations in one workspace do not overwrite each other's edits. Each is informed of the others' changes."""
 
-    def test_edits_of_one_file_are_all_kept(self, shoal: Running, painter: str) -> None:
+    def test_concurrent_edits_of_one_file_are_all_kept(self, shoal: Running, painter: str) -> None:
         names = [f"hull{number}" for number in range(6)]
         file = shoal.home / "agents/painter/workspace/c7.txt"
         page = "\n." * 10

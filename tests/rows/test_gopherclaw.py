@@ -121,7 +121,7 @@ class TestW4:
 class TestW5:
     """A turn has a step limit. Reaching it is recorded, and the person still gets an answer."""
 
-    def test_the_limit_is_an_event(self, shoal: Running) -> None:
+    def test_a_reached_step_limit_is_recorded_as_an_event(self, shoal: Running) -> None:
         shoal.plays("w5", lambda seen: call("time", timezone="UTC") if seen.tools else "So far.")
         assert shoal.asks("web:lobby:w5", "w5") == "So far."
         (limit,) = shoal.events("web:lobby:w5", "limit_reached")
@@ -145,7 +145,7 @@ class TestW6:
         assert all(len(piece) <= 4096 for piece in pieces)
         assert " ".join(pieces).split() == words
 
-    def test_markdown_is_shown(self, shoal: Running) -> None:
+    def test_markdown_is_sent_to_telegram_as_formatting_entities(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         shoal.plays("w6-bold", "It is **high** tide.")
         shoal.loop.do(telegram.says(ADA, "w6-bold"))
@@ -202,7 +202,7 @@ class TestW7:
     turns finish before the program stops.
     """
 
-    def test_the_host_is_informed(self, shoal: Running, tmp_path: Path) -> None:
+    def test_a_host_program_receives_the_reply_of_a_turn(self, shoal: Running, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         provider = (shoal.home / "shoal.toml").read_text().partition("[platforms")[0]
         (tmp_path / "home/shoal.toml").write_text(f'{provider}\n[model]\nname = "fake/fake-1"\n')

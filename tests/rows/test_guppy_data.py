@@ -224,7 +224,7 @@ class TestG14:
 class TestG15:
     """Every agent has a shell, tools to read, write, edit and send files, and a search in the channel's history."""
 
-    def test_files(self, shoal: Running) -> None:
+    def test_file_tools_write_read_and_edit_a_file(self, shoal: Running) -> None:
         thread = f"{LOBBY}:g15"
         uses(shoal, thread, "write", path="deep/er/notes.txt", content="one\ntwo\ntwo\n")
         shown = uses(shoal, thread, "read", path="deep/er/notes.txt", offset=2, limit=1)
@@ -312,14 +312,14 @@ class TestG17:
         assert shoal.loop.do(slack.sees(SLACK_CHANNEL, "DONE 0 g17-followed")).thread_ts == root
         assert not shoal.events(f"slack:{SLACK_CHANNEL}:{ignored}")
 
-    def test_a_command_is_answered_to_its_author(self, shoal: Running) -> None:
+    def test_the_answer_to_a_slash_command_is_not_posted_in_the_channel(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         posts = len(slack.messages)
         shoal.loop.do(slack.slashes(SLACK_CHANNEL, "/shoal", "tasks"))
         shoal.loop.do(slack.until(lambda: any("is idle" in str(one["text"]) for one in slack.answers)))
         assert len(slack.messages) == posts
 
-    def test_steer_and_stop_are_confirmed_to_their_author(self, shoal: Running) -> None:
+    def test_the_answer_to_a_steer_or_stop_is_shown_only_to_its_author(self, shoal: Running) -> None:
         slack, gate = shoal.platforms.slack, Gate()
         shoal.plays("g17-walk", Reply("never said", gate=gate))
         root = shoal.loop.do(slack.says(SLACK_CHANNEL, f"<@{BOT}> g17-walk"))
@@ -339,7 +339,7 @@ class TestG18:
     """One agent works on many platforms. It answers each allowed person with the features of the platform."""
 
     @pytest.mark.parametrize("platform", PLATFORMS)
-    def test_a_person_is_answered(self, shoal: Running, platform: str) -> None:
+    def test_an_allowed_person_is_answered(self, shoal: Running, platform: str) -> None:
         all_, text = shoal.platforms, f"words=1 id=g18-{platform}"
         match platform:
             case "telegram":

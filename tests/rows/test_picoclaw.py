@@ -199,7 +199,7 @@ class TestP7:
     standard phrase replaces an empty answer.
     """
 
-    def test_the_limit_ends_with_an_answer(self, shoal: Running) -> None:
+    def test_a_turn_at_the_step_limit_ends_with_an_answer(self, shoal: Running) -> None:
         def script(seen: Seen) -> Reply | str:
             return call("time", timezone="UTC") if seen.tools else "As far as I got."
 

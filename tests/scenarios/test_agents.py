@@ -101,7 +101,9 @@ async def test_only_permitted_people_change_agents(tmp_path: Path, command: str)
         ("budget.usd_per_day -1", "Cannot set budget.usd_per_day to '-1'"),
     ],
 )
-async def test_an_invalid_setting_is_refused_with_the_valid_ones(tmp_path: Path, line: str, problem: str) -> None:
+async def test_an_invalid_setting_is_refused_and_the_valid_ones_are_listed(
+    tmp_path: Path, line: str, problem: str
+) -> None:
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck")
         before = (tmp_path / "agents/deck/agent.toml").read_text()

@@ -136,7 +136,7 @@ async def test_always_allow_works_in_words(tmp_path: Path, words: str) -> None:
         await world.ada.sees("done 2")
 
 
-async def test_always_allow_works_once_by_reaction(tmp_path: Path) -> None:
+async def test_an_always_allow_reaction_makes_one_rule_for_its_owner(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1") as world:
         await world.ada.says("first")
         card = await card_of(world, await world.ada.is_asked())

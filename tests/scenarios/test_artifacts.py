@@ -84,7 +84,7 @@ async def test_a_thread_lists_its_artifacts_and_no_other_thread_reads_them(tmp_p
         assert await world.app[Store].artifacts.find(world.ada.thread, "%") is None
 
 
-async def test_a_result_of_two_threads_is_one_file_deleted_with_the_last(tmp_path: Path) -> None:
+async def test_a_result_shared_by_two_threads_is_one_file_deleted_with_the_last_thread(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(script=reader())
     async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
@@ -178,7 +178,7 @@ async def test_untrusted_words_taint_a_later_reader_of_the_log(tmp_path: Path) -
     assert (of_stranger.tainted_by, of_ada.tainted_by) == ("a file of this conversation", "")
 
 
-async def test_no_conversation_reads_another_ones_files(tmp_path: Path) -> None:
+async def test_no_conversation_reads_the_files_of_another(tmp_path: Path) -> None:
     model = FakeModel(script=own_files(artifact="log.jsonl"))
     async with scenario(tmp_path, model) as world:
         await world.person("bob", "2").says("a secret of bob")

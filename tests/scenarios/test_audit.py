@@ -76,7 +76,7 @@ async def test_changed_settings_are_audited_at_the_start(tmp_path: Path) -> None
     assert seen == [first, first, [*first, "access changed"]]
 
 
-async def test_a_long_command_is_truncated_and_its_full_text_located(tmp_path: Path) -> None:
+async def test_a_card_of_a_truncated_command_says_how_to_see_the_full_text(tmp_path: Path) -> None:
     command = f"touch {'x' * 5000} the-end"
     async with scenario(tmp_path, FakeModel(bash(command), "done"), profile="standard") as world:
         await world.ada.says("go")

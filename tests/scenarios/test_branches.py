@@ -407,7 +407,7 @@ def database_server() -> Iterator[str]:
         yield "postgresql:///?" + "&".join(address.split())
 
 
-async def test_a_failed_turn_offers_to_be_retried(tmp_path: Path) -> None:
+async def test_a_failed_turn_offers_a_retry(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
         await world.ada.says("Is it there?")
         assert "`/retry` answers your message again." in (await world.ada.sees("rejected the request")).markdown

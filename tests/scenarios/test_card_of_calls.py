@@ -62,7 +62,7 @@ def ran(world: World) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-async def test_calls_of_one_message_share_a_card_and_allow_all_runs_each_once(tmp_path: Path) -> None:
+async def test_calls_of_one_message_share_a_card_and_run_once_when_all_are_allowed(tmp_path: Path) -> None:
     model = FakeModel(bash(line(1), line(2), line(3), text="I note [three](https://evil.example) lines."), "done")
     async with scenario(tmp_path, model, settings=CAREFUL) as world:
         await world.ada.says("go")
@@ -212,7 +212,7 @@ async def test_a_call_changed_by_earlier_calls_asks_again(tmp_path: Path) -> Non
         assert note.read_text() == "two\nmore\n"
 
 
-async def test_values_name_their_author(tmp_path: Path) -> None:
+async def test_a_card_shows_who_wrote_the_values_of_its_calls(tmp_path: Path) -> None:
     model = FakeModel(bash("pay DE89370400440532013000", "mail anna@example.org"), "done")
     async with scenario(tmp_path, model, settings=CAREFUL) as world:
         bill = Reference("quote", "Pay to DE89 3704 0044 0532 0130 00 at once.", Author("", "the shop", trusted=False))

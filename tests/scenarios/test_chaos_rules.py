@@ -39,7 +39,7 @@ def play(options: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_lines_survive_kills(tmp_path: Path) -> None:
+def test_messages_that_a_turn_combines_survive_kills_and_a_freeze(tmp_path: Path) -> None:
     load = ["--alone", "--mixed", "--lines", "--threads", "12", "--turns", "24", "--acts", "3", "--pause", "1.5"]
     harm = [part for act in ("kill all", "freeze all", "kill all") for part in ("--first", act)]
     result = play([*load, *harm], tmp_path)

@@ -254,7 +254,7 @@ async def test_remaining_work_runs_with_the_persons_current_trust(tmp_path: Path
         assert [(one.author.id, one.author.trusted) for one in said] == [("carl", True), ("ben", False)]
 
 
-async def test_access_to_another_account_does_not_keep_work_here(tmp_path: Path) -> None:
+async def test_access_on_another_account_keeps_no_work_on_this_account(tmp_path: Path) -> None:
     """A user id on two accounts or platforms means one person only if `[access.people]` says so."""
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         world.app[Standing].gated.add("fake.work")

@@ -38,7 +38,7 @@ async def waits(scene: Scene, prompts: int) -> None:
     await scene.comes(are_there)
 
 
-async def test_slash_commands_are_answered_to_their_author(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_the_answer_to_a_slash_command_is_shown_only_to_its_author(tmp_path: Path, stand: DiscordStand) -> None:
     async with playing(stand, tmp_path, FakeModel("never"), accounts=[NATIVE]):
         heard = await stand.fake.commands(stand.harbour, "status")
         assert "This channel has no messages yet" in await in_time(stand.clock, stand.fake.hears(heard))

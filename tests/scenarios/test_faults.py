@@ -167,7 +167,7 @@ async def test_an_outage_of_the_database_is_not_a_fault_of_the_service() -> None
         await Upkeep(MemorySettings(), ManualClock(), tell).keep("files", serve)()
 
 
-def test_a_backup_leaves_out_only_what_no_path_reaches(tmp_path: Path) -> None:
+def test_a_backup_omits_only_files_that_no_path_can_reach(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     handle = os.open(tmp_path, os.O_RDONLY)
     for name in ("home", "data", *["n" * 200] * 60):

@@ -14,7 +14,7 @@ SETTINGS = {"sandbox": {"kind": "host", "workspace_files_max": 50}}
 FILL = "echo x > kept; mkdir d; for i in {1..100}; do : > d/$i; done; sleep 600"
 
 
-async def test_the_model_is_informed_and_can_make_room(tmp_path: Path) -> None:
+async def test_the_model_is_informed_of_a_full_workspace_and_can_make_room(tmp_path: Path) -> None:
     model = FakeModel(
         call("bash", command=FILL),
         call("write", path="more.md", content="x"),

@@ -65,7 +65,7 @@ async def test_a_refused_history_is_dropped(tmp_path: Path, refusal: Refusal, su
         assert POISON not in left.summary
 
 
-async def test_a_message_refused_on_its_own_leaves_the_history(tmp_path: Path) -> None:
+async def test_a_message_that_is_refused_even_alone_does_not_drop_the_history(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: "hi" if "hello" in seen.user_text else Refusal(400, "Bad Request"))
     async with scenario(tmp_path, model) as world:
         await turn(world, "hello", 1)

@@ -262,7 +262,9 @@ def test_an_unreachable_object_store_is_reported_at_startup(tmp_path: Path, shar
         pass
 
 
-def test_readyz_is_accurate_and_both_halves_survive_a_database_outage(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_the_server_and_the_worker_report_readiness_and_survive_an_outage(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
     with private_server() as url:
         folder = url.rpartition("host=")[2]
         known = {**settings, "DATABASE_URL": url}

@@ -109,7 +109,7 @@ async def test_a_fact_is_forgotten_in_every_file(tmp_path: Path) -> None:
         assert (memory(world).read_text(), here.read_text()) == ("- x\n", "")
 
 
-async def test_in_private_only_the_persons_own_memory_changes(tmp_path: Path) -> None:
+async def test_a_private_chat_changes_only_the_memory_of_its_person(tmp_path: Path) -> None:
     model = FakeModel(remember(replaces="shared fact"), "refused", remember(replaces="own fact"), "gone")
     async with scenario(tmp_path, model) as world:
         owner = world.person("ada", "dm", "dm", direct=True)
@@ -248,7 +248,7 @@ async def test_memory_commands_have_the_limits_of_the_tool(tmp_path: Path) -> No
         assert memory(world).read_text() == "- the tide turns at six\n"
 
 
-async def test_only_its_person_lists_and_changes_a_private_line(tmp_path: Path) -> None:
+async def test_a_private_line_is_listed_and_changed_only_by_the_person_it_belongs_to(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- ada is allergic <!-- only fake:ada -->\n- the tide turns at six\n")
         alone = world.person("ada", "dm", "dm", direct=True)

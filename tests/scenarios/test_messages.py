@@ -41,7 +41,7 @@ async def test_a_message_to_a_channel_opens_a_thread_there(tmp_path: Path) -> No
         assert "line 11 " in found[-1].markdown
 
 
-async def test_standard_allows_messages_in_the_own_thread_and_asks_for_others(tmp_path: Path) -> None:
+async def test_the_standard_profile_asks_only_for_messages_to_other_threads(tmp_path: Path) -> None:
     model = FakeModel(message("mine"), message("theirs", to="fake:news"), "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("go")

@@ -156,7 +156,7 @@ async def test_an_untrusted_steer_taints_the_running_turn(tmp_path: Path) -> Non
         assert approval.asked_by == "fake:ada"
 
 
-async def test_an_untrusted_persons_results_stay_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
+async def test_a_restored_result_stays_attributed_to_the_untrusted_person_who_asked(tmp_path: Path) -> None:
     """A result stores its asker, because the message that requested it may have left the window."""
     model = FakeModel(call("bash", command="echo obey"), "done", "hello", "gone on")
     async with scenario(tmp_path, model, access=ACCESS, settings=FREE) as world:
@@ -197,7 +197,7 @@ async def test_a_process_named_by_a_tainted_turn_stays_untrusted(tmp_path: Path)
         assert is_untrusted_block(woken.text)
 
 
-async def test_a_restart_does_not_make_untrusted_words_the_owners(tmp_path: Path) -> None:
+async def test_a_restart_does_not_attribute_untrusted_words_to_the_owner(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
         first = await world.ada.is_asked()
@@ -225,7 +225,7 @@ async def test_an_undo_restores_the_marks_of_files(tmp_path: Path) -> None:
         assert not document.exists()
 
 
-async def test_changing_one_setting_keeps_the_mark_of_the_others(tmp_path: Path) -> None:
+async def test_a_change_of_one_setting_keeps_the_taint_mark_of_the_others(tmp_path: Path) -> None:
     chain = Chain(tmp_path, ("persona",))
     async with scenario(
         tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, changes=("instructions", "options")
@@ -250,7 +250,7 @@ async def test_an_agent_created_from_a_marked_template_is_marked(tmp_path: Path)
         assert await world.app[PromptFiles].source_of(tmp_path / "agents" / "other" / "docs" / "tides.md") == "a page"
 
 
-async def test_a_saved_conversation_changed_under_taint_taints(tmp_path: Path) -> None:
+async def test_a_saved_conversation_changed_by_a_tainted_turn_taints_after_a_restore(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hi", "saved", CURL), access=ACCESS) as world:
         await world.ada.says("hello")
         await world.ada.sees("hi")
@@ -267,7 +267,7 @@ async def test_a_saved_conversation_changed_under_taint_taints(tmp_path: Path) -
         assert "a page" in approval.reason
 
 
-async def test_a_trusted_line_next_to_an_untrusted_one_does_not_clear_it(tmp_path: Path) -> None:
+async def test_a_trusted_turn_during_an_untrusted_one_does_not_clear_the_taint_of_a_file(tmp_path: Path) -> None:
     door = Door()
 
     def play(seen: Seen) -> Reply | str:
@@ -322,7 +322,7 @@ async def test_a_webhooks_content_taints_its_turn_and_its_effects(tmp_path: Path
         assert "webhook ci" in approval.reason
 
 
-async def test_a_heartbeat_of_a_marked_file_is_tainted(tmp_path: Path) -> None:
+async def test_a_heartbeat_taints_its_turn_if_its_file_is_marked(tmp_path: Path) -> None:
     clock = ManualClock()
     settings = {**SETTINGS, "triggers": {"heartbeat_minutes": 60}}
     tasks = tmp_path / "data" / "HEARTBEAT.md"
@@ -387,7 +387,7 @@ async def test_triggers_and_memory_keep_their_taint_in_a_migrated_database(tmp_p
             assert "memory global, written after a message of mallory" in (await ada.is_asked()).reason
 
 
-async def test_a_turn_started_by_an_untrusted_persons_subagent_is_theirs(tmp_path: Path) -> None:
+async def test_a_turn_started_by_a_subagent_is_attributed_to_the_person_who_spawned_it(tmp_path: Path) -> None:
     def play(seen: Seen) -> Reply | str:
         if "look it up" in seen.user_text and "begin" not in seen.user_text:
             return CURL if "has finished" in seen.user_text else "look it up: found"

@@ -57,7 +57,7 @@ async def test_an_outage_of_twenty_minutes_is_waited_out_and_reported_once(tmp_p
 
 
 @pytest.mark.parametrize("fallback", [[], ["second"]])
-async def test_a_full_conversation_is_summarised_by_the_model_that_answers(tmp_path: Path, fallback: list[str]) -> None:
+async def test_a_full_conversation_is_summarized_by_the_model_that_answers(tmp_path: Path, fallback: list[str]) -> None:
     clock, down, summarises = ManualClock(), False, False
 
     def script(seen: Seen) -> Refusal | str:
@@ -90,7 +90,7 @@ async def test_a_full_conversation_is_summarised_by_the_model_that_answers(tmp_p
         assert "compaction" not in notes
 
 
-async def test_an_answer_after_a_failed_summary_says_so_once(tmp_path: Path) -> None:
+async def test_an_answer_after_a_failed_summary_reports_the_failure_once(tmp_path: Path) -> None:
     clock = ManualClock()
 
     def script(seen: Seen) -> Refusal | str:
@@ -148,7 +148,7 @@ async def test_setting_the_clock_back_does_not_extend_the_wait(tmp_path: Path) -
         assert [one.reply for one in await finished(world)] == ["back"]
 
 
-async def test_after_the_outages_time_the_turn_fails_with_one_sentence(tmp_path: Path) -> None:
+async def test_a_turn_fails_with_one_sentence_when_the_outage_limit_has_passed(tmp_path: Path) -> None:
     clock = ManualClock()
     settings = {"model": {"outage_seconds": 300}}
     async with scenario(tmp_path, FakeModel(script=lambda seen: DOWN), clock=clock, settings=settings) as world:
@@ -312,7 +312,7 @@ async def test_a_repeatedly_failing_trigger_counts_its_failures(tmp_path: Path) 
         assert (trigger.state, trigger.failures, trigger.error) == ("active", 0, "")
 
 
-async def test_ten_minutes_with_fifty_people_and_twenty_triggers_lose_no_one(tmp_path: Path) -> None:
+async def test_an_outage_of_ten_minutes_loses_no_message_of_a_person_or_trigger(tmp_path: Path) -> None:
     clock, down = ManualClock(), True
 
     def answer(seen: Seen) -> Refusal | str:

@@ -40,7 +40,7 @@ async def result(world: World) -> ToolFinished:
     return event.data
 
 
-async def test_an_allowed_function_runs_with_its_asker(tmp_path: Path) -> None:
+async def test_an_allowed_function_runs_and_receives_the_person_who_asked(tmp_path: Path) -> None:
     kitchen = Kitchen()
     settings = profile(allow=[r'tool:order:\{"cups":[12],.*'])
     async with scenario(tmp_path, FakeModel(ORDER, "Soon."), settings=settings) as world:

@@ -109,7 +109,7 @@ async def test_without_a_reachable_person_the_page_shows_the_failure(tmp_path: P
 
 
 @pytest.mark.parametrize("rules", [(), (str(GROUP),)])
-async def test_a_group_that_becomes_a_supergroup_continues(
+async def test_a_conversation_continues_when_its_group_becomes_a_supergroup(
     tmp_path: Path, telegram: FakeTelegram, rules: tuple[str, ...]
 ) -> None:
     model = FakeModel(Reply("At six."), Reply("At noon."), Reply("At dusk."))

@@ -114,7 +114,7 @@ async def test_only_the_owner_changes_agents_and_settings(tmp_path: Path, stand:
         assert f"{scope}: model wide/one" in await scene.bob.asks("/settings show")
 
 
-async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: Stand) -> None:
+async def test_a_single_message_can_be_answered_by_another_model(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
         await scene.ada.says("/model other/one who?")
         await scene.ada.sees("main by other/one")

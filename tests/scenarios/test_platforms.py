@@ -103,7 +103,7 @@ async def test_a_restart_answers_messages_from_the_downtime_once(tmp_path: Path,
 
 
 @on_three
-async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, stand: Stand) -> None:
+async def test_an_outage_of_an_hour_loses_nothing_in_either_direction(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(MAKES, "after the outage", "and again")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         await scene.ada.says("go")

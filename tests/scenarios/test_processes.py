@@ -24,7 +24,7 @@ def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Rep
     return Reply(calls=(Call("process_start", json.dumps({"command": command, "name": name, "hooks": hooks})),))
 
 
-async def test_other_exit_codes_and_kills_fire_no_hook(tmp_path: Path) -> None:
+async def test_an_exit_hook_ignores_other_exit_codes_and_kills(tmp_path: Path) -> None:
     exits = [{"on": "exit", "codes": [7]}]
     model = FakeModel(starts("exit 0", *exits), "One.", starts("sleep 60", {"on": "exit"}), "Two.")
     async with scenario(tmp_path, model) as world:

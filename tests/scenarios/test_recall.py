@@ -301,7 +301,7 @@ async def test_recalled_untrusted_content_taints_the_turn(tmp_path: Path) -> Non
         assert found.startswith("<untrusted source=")
 
 
-async def test_a_day_is_read_whole(tmp_path: Path) -> None:
+async def test_a_recall_by_date_returns_the_whole_note_of_that_day(tmp_path: Path) -> None:
     model = FakeModel(recall(day="2025-01-02"), "done 0", recall(day="2025-02-30"), "done 1")
     async with scenario(tmp_path, model) as world:
         write(world, "data/memory/202501/20250102.md", "- 09:15 rain\n- mine <!-- only fake:bob -->\n- 10:00 sun\n")

@@ -75,7 +75,7 @@ async def test_the_owners_earlier_words_are_trusted(tmp_path: Path, telegram: Fa
     assert "<untrusted" not in model.requests[0].messages[0].text
 
 
-async def test_a_quoted_bot_answer_is_shown_as_given(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_a_quoted_bot_answer_is_included_as_people_saw_it(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel("High tide is at **six**.", "At noon.")
     async with running(tmp_path, telegram, model) as app:
         await telegram.says(ADA, "when is high tide?")

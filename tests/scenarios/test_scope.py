@@ -106,7 +106,7 @@ async def test_rebinding_a_channel_does_not_move_waiting_messages(tmp_path: Path
         assert (await place.asked_by("ben"))[0].agent == "deck"
 
 
-async def test_a_later_link_does_not_change_a_waiting_messages_asker(tmp_path: Path) -> None:
+async def test_a_link_made_later_does_not_change_the_asker_of_a_waiting_message(tmp_path: Path) -> None:
     async with held(tmp_path) as place:
         await place.world.person("ben", "1", "square").says("second")
         place.world.app[Admissions].links.people.become(

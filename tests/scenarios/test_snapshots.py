@@ -59,7 +59,7 @@ async def test_a_failing_model_leaves_a_plain_description(tmp_path: Path) -> Non
         assert saved.description == "2 messages, beginning: we need two boats"
 
 
-async def test_new_saves_and_clears(tmp_path: Path) -> None:
+async def test_a_fresh_start_saves_and_clears_the_conversation(tmp_path: Path) -> None:
     model = FakeModel(script=describer)
     async with scenario(tmp_path, model) as world:
         await turn(world, "old matter", 1)
@@ -100,7 +100,7 @@ async def test_nothing_is_restored_into_a_running_turn(tmp_path: Path) -> None:
         await world.ada.sees("two")
 
 
-async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
+async def test_an_idle_agent_saves_and_clears_its_conversation_and_sends_a_notice(tmp_path: Path) -> None:
     (tmp_path / "agents" / "main").mkdir(parents=True)
     (tmp_path / "agents" / "main" / "agent.toml").write_text("idle_minutes = 30\n")
     clock, model = ManualClock(), FakeModel(script=describer)

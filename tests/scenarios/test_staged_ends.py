@@ -178,7 +178,7 @@ async def owner_presses(world: World, value: str, ada: Person) -> str:
     return await press(value, ada.thread, Author("ada", "ada", trusted=True), world.chat.inbox)
 
 
-async def test_a_card_of_a_person_without_access_does_nothing(tmp_path: Path, settings: Sections) -> None:
+async def test_a_card_of_a_person_who_lost_access_runs_nothing(tmp_path: Path, settings: Sections) -> None:
     outside, model = Outside(tmp_path / "sent"), FakeModel(sends("bob"), "prepared")
     settings = {**settings, "permissions": {**settings["permissions"], "approvers": ["fake:ada"]}}
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings, access=WITH_BEN) as world:
@@ -210,7 +210,9 @@ async def test_deleting_a_conversation_deletes_its_card(tmp_path: Path, settings
         assert await world.app[Store].approvals.search(pending=False) == []
 
 
-async def test_an_openai_client_gets_the_answer_and_its_person_the_card(tmp_path: Path, settings: Sections) -> None:
+async def test_an_openai_client_gets_the_answer_and_the_person_gets_the_card(
+    tmp_path: Path, settings: Sections
+) -> None:
     outside, model = Outside(tmp_path / "sent"), FakeModel(sends("bob"), "I prepared a message.", "It was sent.")
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (

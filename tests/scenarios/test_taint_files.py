@@ -295,7 +295,7 @@ async def test_a_file_sent_by_a_trusted_person_taints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["mine: look", "Mine: look", "  MINE:look"])
-async def test_a_file_declared_as_their_own_does_not_taint(tmp_path: Path, text: str) -> None:
+async def test_a_file_that_a_trusted_person_declares_as_their_own_does_not_taint(tmp_path: Path, text: str) -> None:
     model = FakeModel("taken", call("list", path="/attachments"), "done")
     async with scenario(tmp_path, model) as world:
         assert await read_later(world, Author("ada", "Ada", trusted=True), text=text) == ""
@@ -303,7 +303,7 @@ async def test_a_file_declared_as_their_own_does_not_taint(tmp_path: Path, text:
         assert said[0] == "look"
 
 
-async def test_no_one_else_can_declare_a_file_as_theirs(tmp_path: Path) -> None:
+async def test_an_untrusted_person_cannot_declare_a_file_as_their_own(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False), text="mine: look")
         assert found.endswith("written after a file from Eve")

@@ -31,7 +31,7 @@ def asked(model: FakeModel) -> int:
     return sum(ASKED in message.text for request in model.requests for message in request.messages)
 
 
-async def test_a_thread_is_titled_by_its_first_words_without_a_model(tmp_path: Path) -> None:
+async def test_a_thread_without_a_title_model_is_titled_by_its_first_words(tmp_path: Path) -> None:
     model = FakeModel(script=script)
     async with scenario(tmp_path, model) as world:
         await world.ada.says("meet me at the pier")

@@ -255,7 +255,7 @@ async def test_an_empty_answer_becomes_the_default_response(tmp_path: Path) -> N
         await world.ada.sees("I have nothing to add")
 
 
-async def test_silence_posts_nothing(tmp_path: Path) -> None:
+async def test_a_silent_answer_posts_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("[SILENT]", "now I speak")) as world:
         await world.ada.says("psst")
         await world.happens(world.ada.thread, "turn_finished")

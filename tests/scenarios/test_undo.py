@@ -118,7 +118,7 @@ async def test_undo_goes_back_turn_by_turn_despite_clock_changes(tmp_path: Path)
         assert tree_of(folder) == []
 
 
-async def test_another_turns_file_asks_even_if_the_clock_was_set_back(tmp_path: Path) -> None:
+async def test_an_undo_asks_about_the_file_of_another_turn_even_if_the_clock_was_set_back(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     model = cast(slow=[writes("a", "1"), Reply("made", gate=gate)], quick=[writes("b", "2"), "made"])
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -159,7 +159,7 @@ async def test_the_checkpoint_is_taken_before_the_first_writing_call(tmp_path: P
         assert [data.changed for data in ends] == [2]
 
 
-async def test_files_changed_since_the_turn_ask(tmp_path: Path) -> None:
+async def test_an_undo_asks_about_files_changed_since_the_turn(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
     async with scenario(tmp_path, model) as world:
         only, undo, folder = await turn(world), world.app[Undo], workspace(world)
@@ -181,7 +181,7 @@ async def test_files_changed_since_the_turn_ask(tmp_path: Path) -> None:
         assert (folder / "b.txt").read_text() == "mine", "what was overwritten comes back"
 
 
-async def test_unlisted_files_changed_since_the_turn_ask(tmp_path: Path) -> None:
+async def test_an_undo_asks_about_unlisted_files_changed_since_the_turn(tmp_path: Path) -> None:
     model = FakeModel(runs("for number in $(seq 300); do : > $number.txt; done"), "done")
     async with scenario(tmp_path, model) as world:
         only, undo = await turn(world), world.app[Undo]
@@ -190,7 +190,7 @@ async def test_unlisted_files_changed_since_the_turn_ask(tmp_path: Path) -> None
         assert (shown.changed, "99.txt" in {one.path for one in shown.files}, shown.differ) == (300, False, 1)
 
 
-async def test_files_written_by_two_concurrent_turns_ask_before_an_undo(tmp_path: Path) -> None:
+async def test_an_undo_asks_about_files_written_by_two_concurrent_turns(tmp_path: Path) -> None:
     def answer(seen: object) -> Reply | str:
         text = seen.user_text  # type: ignore[attr-defined]
         who = "bob" if "bob" in text else "ada"
@@ -646,7 +646,7 @@ async def test_a_renamed_large_file_keeps_its_new_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["turn", "person"])
-async def test_a_large_content_is_never_overwritten(tmp_path: Path, by: str) -> None:
+async def test_a_file_too_large_to_store_is_never_overwritten(tmp_path: Path, by: str) -> None:
     model = FakeModel(runs("echo s > f"), "done", runs("printf '%500s' x > f"), "done")
     async with scenario(tmp_path, model, settings=TINY) as world:
         first, file = await turn(world), workspace(world) / "f"

@@ -36,12 +36,12 @@ def test_the_yaml_is_well_formed() -> None:
     lint(BIN / "yamllint", "--strict", "--config-file", DEPLOY / ".yamllint.yaml", DEPLOY)
 
 
-def test_the_dockerfile_follows_the_rules() -> None:
+def test_the_dockerfile_passes_hadolint() -> None:
     lint(BIN / "hadolint", DEPLOY / "Dockerfile")
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
+def test_the_systemd_units_pass_verification(path: Path, tmp_path: Path) -> None:
     """`systemd-analyze` reports unknown keys. It needs an existing program, so another one replaces `shoal`."""
     tool = shutil.which("systemd-analyze")
     if tool is None:
@@ -92,7 +92,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(
     ("place", "arguments"), list(commands()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_the_commands_exist(place: str, arguments: list[str]) -> None:
+def test_the_shoal_commands_in_the_deployment_files_exist(place: str, arguments: list[str]) -> None:
     name, *options = arguments
     assert name in COMMANDS, f"{place}: there is no `shoal {name}`"
     COMMANDS[name].make_context(name, list(options))
@@ -109,7 +109,7 @@ def test_probes_and_ports_agree() -> None:
             assert document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > DRAIN_SECONDS
 
 
-def test_the_autoscaler_asks_for_a_figure_that_exists() -> None:
+def test_the_autoscaler_uses_a_metric_that_exists() -> None:
     metrics = (ROOT / "src/shoal/surfaces/http/routes_operations.py").read_text()
     (scaler,) = [document for document in documents() if document["kind"] == "HorizontalPodAutoscaler"]
     names = [metric["external"]["metric"]["name"] for metric in scaler["spec"]["metrics"]]

@@ -85,7 +85,7 @@ def test_a_block_parses(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if runs(block)], ids=lambda block: block.place)
-def test_a_block_marked_to_run_runs(block: Block, tmp_path: Path) -> None:
+def test_a_block_marked_as_runnable_runs(block: Block, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "SHOAL_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", block.code]
     result = subprocess.run(
@@ -124,12 +124,12 @@ def test_links_have_a_target() -> None:
 @pytest.mark.parametrize(
     ("language", "code"), [("python", "def f(:"), ("toml", "a = "), ("json", "{'a': 1}"), ("bash", "if true; then")]
 )
-def test_a_wrong_block_is_seen(language: str, code: str) -> None:
+def test_an_invalid_block_is_detected(language: str, code: str) -> None:
     with pytest.raises((SyntaxError, ValueError, subprocess.CalledProcessError)):
         check(Block("here", language, code))
 
 
-def test_blocks_are_found() -> None:
+def test_code_blocks_are_found_in_markdown() -> None:
     text = "Text\n\n```python\nx = 1\n```\n\n- item\n\n  ```toml\n  a = 1\n  ```\n"
     parsed = [(match["language"], textwrap.dedent(match["code"])) for match in BLOCK.finditer(text)]
     assert parsed == [("python", "x = 1\n"), ("toml", "a = 1\n")]

@@ -41,7 +41,7 @@ def named(path: Path) -> Iterator[str]:
             yield node.name
 
 
-def test_names_are_meaningful() -> None:
+def test_names_contain_no_forbidden_word() -> None:
     forbidden = set(RATCHETS.names.forbidden)
     empty = [
         where(path, name=name)
@@ -52,7 +52,7 @@ def test_names_are_meaningful() -> None:
     assert not empty
 
 
-def test_words_of_a_name() -> None:
+def test_a_name_is_split_into_words() -> None:
     assert words("HTTPClientManager") == {"http", "client", "manager"}
     assert words("_read_common_part2") == {"read", "common", "part"}
 
@@ -79,7 +79,7 @@ def test_the_public_interface_has_docstrings() -> None:
     assert not undocumented
 
 
-def test_the_public_interface_is_what_was_agreed() -> None:
+def test_the_public_interface_matches_the_recorded_list() -> None:
     assert sorted(shoal.__all__) == sorted(RATCHETS.names.public)
     assert not [name for name in shoal.__all__ if not hasattr(shoal, name)]
 

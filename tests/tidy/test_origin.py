@@ -111,7 +111,7 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_every_prompt_maker_has_a_row() -> None:
+def test_every_place_that_creates_a_prompt_is_listed() -> None:
     listed = {place for _, made_in, _, _ in rows() for place in re.findall(r"`([\w.]+)`", made_in)}
     making, _ = in_product()
     assert making - listed == set(), f"say in {SECTION!r} of tests/GUARANTEES.md whose words these carry"
@@ -138,7 +138,7 @@ class A:
 """
 
 
-def test_a_new_maker_is_found() -> None:
+def test_a_new_place_that_creates_a_prompt_is_detected() -> None:
     code = ast.parse(CODE)
     calls_found = list(calls(code, "new"))
     assert {where for where, call in calls_found if makes(call, made_names(code, "new"))} == {"new.A.b", "new.A.c"}

@@ -24,7 +24,7 @@ def test_every_case_was_tried_on_every_platform() -> None:
     assert all(HOLDS in outcomes.values() for outcomes in results.values())
 
 
-def test_every_suite_has_its_platform() -> None:
+def test_every_suite_belongs_to_a_platform() -> None:
     files = [*(ROOT / "tests/contracts").glob("test_chat_*.py"), EXAMPLE / "tests/test_contract.py"]
     found = {suite for file in files for suite in SUITE.findall(file.read_text(encoding="utf-8"))}
     assert found - {"TestFakeChat"} == {suite for suites in PLATFORMS.values() for suite in suites}

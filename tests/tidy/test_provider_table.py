@@ -5,7 +5,7 @@ from tests.contracts.test_services import BEHAVIOURS
 from tests.provider_table import PAGE, page, read
 
 
-def test_the_results_have_every_service_and_behaviour() -> None:
+def test_the_results_have_every_service_and_behavior() -> None:
     names = [behaves.__name__ for behaves in BEHAVIOURS]
     assert {name: result.holds for name, result in read().items()} == {name: names for name in SERVICES}, (
         "run `python -m tests.provider_table`"

@@ -147,7 +147,7 @@ def test_tests_never_sleep() -> None:
         ("try: a\nexcept OSError: b", 0),
     ],
 )
-def test_broad_excepts_are_seen(code: str, count: int) -> None:
+def test_broad_excepts_are_detected(code: str, count: int) -> None:
     assert len(list(broad_excepts(ast.parse(code)))) == count
 
 
@@ -161,7 +161,7 @@ def test_broad_excepts_are_seen(code: str, count: int) -> None:
         ("clock.sleep(5)", 0),
     ],
 )
-def test_sleeps_are_seen(code: str, count: int) -> None:
+def test_sleeps_are_detected(code: str, count: int) -> None:
     assert len(list(sleeps(ast.parse(code)))) == count
 
 
@@ -171,7 +171,7 @@ def test_the_layers_are_respected(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_no_contract_was_dropped() -> None:
+def test_every_import_contract_is_configured() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert {name for name in CONTRACTS if f'id = "{name}"' in text} == CONTRACTS
 
@@ -195,5 +195,5 @@ def test_starting_imports_nothing_slow(module: str) -> None:
     assert not loaded & set(RATCHETS.start.slow)
 
 
-def test_an_import_is_seen() -> None:
+def test_an_import_is_detected() -> None:
     assert "rich" in imported_by("rich.text")

@@ -73,7 +73,7 @@ def test_tests_use_no_private_names() -> None:
         ("monkeypatch.setattr('shoal.tools.sync._keep', crash)", 1),
     ],
 )
-def test_private_names_are_seen(code: str, count: int) -> None:
+def test_private_names_are_detected(code: str, count: int) -> None:
     assert len(list(private_names(ast.parse(code)))) == count
 
 
@@ -118,7 +118,7 @@ def test_unit_tests_start_no_processes() -> None:
         ("prompt.system()", 0),
     ],
 )
-def test_a_start_of_a_process_is_seen(code: str, count: int) -> None:
+def test_a_process_start_is_detected(code: str, count: int) -> None:
     assert len(list(starts(ast.parse(code)))) == count
 
 
@@ -149,5 +149,5 @@ def test_unit_tests_mirror_the_source_tree() -> None:
         ("nowhere/test_loop.py", False),
     ],
 )
-def test_a_mirror_is_seen(test: str, is_mirror: bool) -> None:
+def test_a_mirrored_test_path_is_recognized(test: str, is_mirror: bool) -> None:
     assert mirrors(test) == is_mirror

@@ -60,7 +60,7 @@ def test_no_file_mentions_a_machine_or_an_index() -> None:
         "/ro" + "ot/.cache",
     ],
 )
-def test_an_offence_is_seen(line: str) -> None:
+def test_a_violation_is_detected(line: str) -> None:
     assert offences(line)
 
 

@@ -104,11 +104,11 @@ def test_only_a_tools_own_module_lists_it() -> None:
         'match name:\n    case "set_model" | "set_tools":\n        pass',
     ],
 )
-def test_a_list_of_tools_is_found(source: str) -> None:
+def test_a_list_of_tools_is_detected(source: str) -> None:
     assert list(lists_in(ast.parse(source)))
 
 
-def test_a_file_among_the_tools_is_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_in_the_tools_package_becomes_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "greet.py").write_text(
         "from shoal.kernel.traits import LOOKUP\n"
         "from shoal.tools.functions import tool\n\n\n"

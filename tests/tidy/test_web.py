@@ -42,7 +42,7 @@ def test_only_the_guarded_client_reaches_the_web() -> None:
     assert {name: reached for name, reached in modules.items() if reached} == {}
 
 
-def test_a_connection_is_seen() -> None:
+def test_a_network_connection_is_detected() -> None:
     assert reaches_out(ast.parse("import httpx2")) == ["httpx2"]
     assert reaches_out(ast.parse("from urllib.request import urlopen")) == ["urllib.request"]
     assert reaches_out(ast.parse("import asyncio\nasyncio.open_connection()")) == ["open_connection"]

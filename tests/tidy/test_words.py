@@ -26,7 +26,7 @@ def test_a_reason_is_a_part_of_a_sentence(why: str) -> None:
     assert re.fullmatch(r"[a-z][^_]+[^.!?]", why)
 
 
-def test_no_message_has_two_ends_or_raw_enumerations() -> None:
+def test_messages_contain_no_doubled_punctuation_and_no_raw_enum_value() -> None:
     places: list[str] = []
     for path in package_files():
         for node in nodes(tree(path)):

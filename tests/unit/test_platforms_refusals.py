@@ -88,7 +88,7 @@ CASES: list[tuple[Callable[[str], Awaitable[None]], int, object]] = [
 
 
 @pytest.mark.parametrize(("call", "status", "body"), CASES)
-async def test_temporarily_refused_posts_are_kept(
+async def test_a_temporary_refusal_of_a_post_is_not_permanent(
     call: Callable[[str], Awaitable[None]], status: int, body: object
 ) -> None:
     said = body if isinstance(body, bytes) else msgspec.json.encode(body)
@@ -120,7 +120,7 @@ async def test_no_discord_header_blocks_a_route_forever(seconds: str) -> None:
         (408, HTML),
     ],
 )
-async def test_posts_temporarily_refused_by_a_homeserver_are_kept(tmp_path: Path, status: int, body: object) -> None:
+async def test_a_temporary_refusal_by_a_homeserver_is_not_permanent(tmp_path: Path, status: int, body: object) -> None:
     said = body if isinstance(body, bytes) else msgspec.json.encode(body)
     head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n"
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db")), CLOCK)

@@ -18,13 +18,13 @@ def test_a_service_is_created_on_first_use_and_once() -> None:
     assert services[Made] is services[Made]
 
 
-def test_extended_services_share_what_is_created_later() -> None:
+def test_extended_services_share_the_services_created_later() -> None:
     services = Services()
     extended, other = services.extended(), services.extended()
     assert extended[Made] is services[Made] is other[Made]
 
 
-def test_services_added_to_an_extension_stay_in_it() -> None:
+def test_a_service_added_to_an_extension_stays_in_that_extension() -> None:
     services = Services()
     extended = services.extended()
     extended.add("text")

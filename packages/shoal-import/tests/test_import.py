@@ -39,7 +39,9 @@ def of(lines: list[Line], became: str) -> list[str]:
 # ---- products ----
 
 
-def test_openclaw_is_imported_and_the_rest_explained(bring: Callable[..., list[Line]], home: Path) -> None:
+def test_openclaw_data_is_imported_and_every_skipped_item_has_a_reason(
+    bring: Callable[..., list[Line]], home: Path
+) -> None:
     lines = bring("openclaw")
     assert of(lines, "came") == [
         "provider lmstudio", "openclaw: memory", "openclaw: note of 20260105", "agent openclaw", "agent openclaw-work",
@@ -140,7 +142,7 @@ def test_a_repeated_import_adds_nothing(bring: Callable[..., list[Line]], home: 
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_a_dry_run_prints_the_same_and_writes_nothing(
+def test_a_dry_run_reports_the_same_items_as_an_import_and_writes_nothing(
     bring: Callable[..., list[Line]], home: Path, product: str
 ) -> None:
     dry = bring(product, "--dry-run")

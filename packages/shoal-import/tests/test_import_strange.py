@@ -49,7 +49,9 @@ def texts(shoal: Shoal, title: str) -> list[str]:
 # ---- newer storage formats ----
 
 
-def test_openclaw_databases_are_read_like_its_older_files(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
+def test_openclaw_databases_are_imported_like_the_files_of_older_versions(
+    bring: Bring, shoal: Shoal, tmp_path: Path
+) -> None:
     now, before = peers.openclaw_2026_9(tmp_path / "now"), peers.openclaw(tmp_path / "before")
     found = bring("openclaw", now, "--keys", "--dry-run")
     asked = bring("openclaw", before, "--keys", "--dry-run")
@@ -111,7 +113,7 @@ def test_without_a_decompressor_conversations_wait_for_the_next_import(
 
 
 @pytest.mark.parametrize("pack", [lambda _: b"(\xb5", lambda _: zstd.compress(b" " * 5_000_000)], ids=["torn", "bomb"])
-def test_damaged_entries_are_counted_and_the_rest_stays_connected(
+def test_damaged_entries_are_counted_and_the_rest_of_the_conversation_is_imported(
     bring: Bring, shoal: Shoal, tmp_path: Path, pack: Callable[[str], bytes]
 ) -> None:
     lines = left(bring("openclaw", packed(tmp_path / "root", pack)))
@@ -421,7 +423,9 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", list(EVERY))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_content_of_a_home_raises(homes: Path, tmp_path: Path, name: str, data: st.DataObject) -> None:
+def test_a_home_with_damaged_content_is_read_or_refused_in_one_line(
+    homes: Path, tmp_path: Path, name: str, data: st.DataObject
+) -> None:
     product, root = name.partition(" ")[0], tmp_path / "root"
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(homes / name, root)
@@ -436,7 +440,7 @@ def test_no_content_of_a_home_raises(homes: Path, tmp_path: Path, name: str, dat
 @pytest.mark.parametrize("name", list(EVERY))
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_content_of_a_home_stops_the_import(
+def test_a_home_with_odd_values_is_imported_or_refused_in_one_line(
     homes: Path, tmp_path: Path, shoal: Shoal, home: Path, name: str, data: st.DataObject
 ) -> None:
     product, root = name.partition(" ")[0], tmp_path / "root"

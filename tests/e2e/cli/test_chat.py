@@ -80,7 +80,7 @@ def terminal(home: Path, *arguments: str, **variables: str) -> Generator[Termina
 
 
 @pytest.mark.slow
-def test_a_person_chats_allows_a_call_and_leaves(home: Path) -> None:
+def test_a_person_can_chat_and_allow_a_call_and_exit(home: Path) -> None:
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D exits")
         screen.sees(TOOLBAR)

@@ -8,7 +8,7 @@ from tests.unit.features.mcp.test_cli import digest_of, make_home
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
-def test_pair_commands_use_the_running_server(shoal: Shoal, home: Path) -> None:
+def test_mcp_commands_use_the_running_server(shoal: Shoal, home: Path) -> None:
     make_home(shoal, home)
     digest = digest_of(shoal, "mcp_odd_echo")
     with running(home):

@@ -20,7 +20,7 @@ def server() -> Generator[str]:
         yield url
 
 
-def test_a_home_moves_and_continues_there(
+def test_a_home_moved_to_postgres_keeps_working(
     shoal: Shoal, home: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shoal("init")

@@ -307,7 +307,7 @@ async def test_questions_respect_the_color_settings(start: Start, no_colour: boo
     assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?[39]\d(?:;[0-9;]*)?m", terminal.screen)) is not no_colour
 
 
-async def test_the_end_of_input_also_quits(start: Start) -> None:
+async def test_the_end_of_input_stops_the_setup(start: Start) -> None:
     terminal = start()
     await at(terminal, "Number [1]: ")
     terminal.presses(b"\x04")

@@ -37,7 +37,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await store.close()
 
 
-async def test_a_named_agent_overrides_the_channels_which_overrides_the_accounts(world: World) -> None:
+async def test_an_agent_is_chosen_by_name_then_by_channel_then_by_account(world: World) -> None:
     assert await world.here.agent_for(HERE, "") == "account"
     await world.here.bind(world.binding("bound"))
     assert await world.here.agent_for(HERE, "") == "bound"
@@ -66,7 +66,7 @@ async def test_a_channel_combines_its_accounts_settings_with_its_own(world: Worl
     assert await world.store.registry.choices() == {"matrix:!room:b.c": '{"profile":"locked"}'}
 
 
-async def test_a_servers_settings_override_its_accounts(world: World) -> None:
+async def test_settings_of_a_server_override_those_of_its_account(world: World) -> None:
     await world.here.choose("matrix", ChannelChoices(model="wide", profile="standard"))
     await world.here.choose("matrix@guild", ChannelChoices(model="server"))
     assert await world.here.widest(HERE) == "matrix"

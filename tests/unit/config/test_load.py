@@ -264,7 +264,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("site")
-def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platform(tmp_path: Path) -> None:
+def test_accounts_of_an_extension_accept_its_own_and_the_shared_keys(tmp_path: Path) -> None:
     text = """
     [platforms.irc.main]
     server = "irc.example"

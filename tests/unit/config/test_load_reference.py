@@ -36,7 +36,7 @@ def test_the_page_is_current() -> None:
     assert page == reference(), "run: python -m tests.tidy.configuration_page"
 
 
-def test_a_live_key_is_a_key_and_marked() -> None:
+def test_every_live_setting_exists_and_is_marked_in_the_reference() -> None:
     kinds = [kind for _, kind in sections() if issubclass(kind, Section)]
     assert not [(kind, name) for kind in kinds for name in kind.live - keys(kind).keys()]
     accounts = [kind for kind in kinds if issubclass(kind, AccountSettings)]

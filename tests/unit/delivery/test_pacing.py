@@ -127,7 +127,7 @@ async def test_the_longer_of_two_refusals_applies() -> None:
     assert await times(pacer, clock, [thread("a")], 20) == [9.0]
 
 
-async def test_an_endless_wait_is_cut_to_a_day() -> None:
+async def test_an_endless_wait_is_capped_at_a_day() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     pacer.refused(thread("a"), 10 * BARRED_SECONDS_MAX)

@@ -300,7 +300,7 @@ async def test_the_preview_shows_activity_before_there_is_text(stand: Stand) -> 
     assert len(stand.chat.typed) == 3
 
 
-async def test_a_turn_without_an_end_event_is_not_shown_after_the_next_one(stand: Stand) -> None:
+async def test_a_turn_without_an_end_event_shows_no_activity_after_the_next_turn(stand: Stand) -> None:
     await stand.writes("[SIL")
     other = TurnId("T2")
     stand.hub.show(THREAD, other, TextStreamed("[SIL", 0))

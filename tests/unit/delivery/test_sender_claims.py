@@ -604,7 +604,9 @@ async def test_a_post_whose_adapter_fails_is_retried_as_possibly_sent(outbox: No
     assert [made.markdown for made in chat.posted] == ["short", f"{REPEATED}short"]
 
 
-async def test_an_answer_is_spoken_within_three_tries_or_says_why_not(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_an_answer_that_cannot_be_spoken_is_posted_as_text_with_the_reason(
+    outbox: NotingOutbox, clock: ManualClock
+) -> None:
     async def speak(row: OutboxRow) -> Path:
         tries.append(row.attempts)
         raise ProviderDown("The voice is away.")

@@ -58,7 +58,7 @@ def test_a_pause_is_never_shorter_than_requested(attempt: int, asked: float, cha
         ({}, None),
     ],
 )
-def test_the_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+def test_a_retry_after_header_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, ManualClock(datetime(2026, 11, 22, 10, 0, tzinfo=UTC))) == seconds
 
 

@@ -56,11 +56,11 @@ def test_text_that_names_a_command_is_parsed_as_a_command(text: str, command: tu
     ("text", "slashed"),
     [("!stop all", "/stop all"), ("!clear", "/clear"), ("!important", "!important"), ("stop!", "stop!"), ("!", "!")],
 )
-def test_a_bang_before_a_command_is_a_slash(text: str, slashed: str) -> None:
+def test_a_leading_bang_is_read_as_a_slash(text: str, slashed: str) -> None:
     assert CommandTable().with_slash(text) == slashed
 
 
-def test_a_request_names_the_message_it_came_with() -> None:
+def test_a_command_request_keeps_the_id_of_its_message() -> None:
     thread, at = ThreadId("fake:harbour:1"), datetime(2026, 1, 5, tzinfo=UTC)
     prompt = Prompt(thread, "k", "/stop all", Author("ada", trusted=True), at, direct=True, message_id="m")
     request = CommandTable().request(prompt)

@@ -66,7 +66,7 @@ def test_a_stored_trigger_round_trips(spec: NewTrigger) -> None:
     assert msgspec.json.decode(msgspec.json.encode(spec), type=NewTrigger) == spec
 
 
-def test_the_api_describes_a_refused_call_as_in_chat() -> None:
+def test_the_api_shows_people_the_short_text_of_a_refused_call() -> None:
     def shown(text: str, *, is_error: bool) -> dict[str, object]:
         result = ToolFinished(CallId("c"), "bash", text, is_error=is_error)
         event = Event(1, ThreadId("a:b:c"), TurnId("t"), from_micros(0), result)

@@ -75,7 +75,7 @@ async def test_work_ends_before_its_cancelled_caller_even_if_the_loop_stalls(
     assert steps < STEPS
 
 
-async def test_an_error_of_the_work_is_raised() -> None:
+async def test_an_error_in_the_thread_is_raised_to_the_caller() -> None:
     def fails() -> None:
         raise ValueError("no")
 

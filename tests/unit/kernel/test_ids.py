@@ -17,7 +17,7 @@ def test_a_thread_id_round_trips(platform: str, channel: str, thread: str) -> No
 
 
 @given(part)
-def test_encoded_part_is_safe_as_a_file_name(text: str) -> None:
+def test_an_encoded_part_is_safe_as_a_file_name(text: str) -> None:
     encoded = encode_part(text)
     assert encoded not in (".", "..")
     assert not set(encoded) & set('/\\:*?"<>|\0\n')
@@ -28,7 +28,7 @@ def test_encoded_part_is_safe_as_a_file_name(text: str) -> None:
     ("text", "encoded"),
     [("spaces/ABC", "spaces%2FABC"), ("1234567890.123456", "1234567890.123456"), ("..", "%2E%2E"), ("a%b", "a%25b")],
 )
-def test_encoding_is_the_documented_one(text: str, encoded: str) -> None:
+def test_parts_are_encoded_as_documented(text: str, encoded: str) -> None:
     assert encode_part(text) == encoded
 
 

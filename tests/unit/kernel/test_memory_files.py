@@ -31,7 +31,7 @@ def test_an_unreadable_line_is_shown_to_no_one() -> None:
     assert shown_to("- tea <!-- only ada -->  ", "ada") == "- tea"
 
 
-def test_a_file_without_private_lines_is_the_same_object() -> None:
+def test_a_file_without_private_lines_is_returned_as_is() -> None:
     text = "- one\n- two"
     assert shown_to(text, "ada") is text
 

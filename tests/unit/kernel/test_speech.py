@@ -6,7 +6,7 @@ from shoal.kernel.speech import seconds_of, wav_of
 from shoal.testing.model.speech import recording
 
 
-def test_a_damaged_recording_has_no_duration() -> None:
+def test_an_implausible_duration_counts_as_zero() -> None:
     audio = bytearray(recording("six"))
     at = audio.rfind(b"OggS") + 6
     audio[at : at + 8] = (1 << 62).to_bytes(8, "little")
@@ -21,5 +21,5 @@ def test_the_duration_is_read_from_the_recording(form: str) -> None:
 
 
 @pytest.mark.parametrize("audio", [b"", b"OggS", b"OggS" + bytes(40), b"RIFF1234WAVEfmt ", b"1234ftypmvhd", b"noise"])
-def test_any_damaged_recording_has_zero_duration(audio: bytes) -> None:
+def test_a_damaged_recording_has_zero_duration(audio: bytes) -> None:
     assert seconds_of(audio) == 0.0

@@ -112,7 +112,7 @@ def test_a_cut_off_answer_is_followed_by_a_request_to_continue() -> None:
     assert [message.text for message in messages_of(transcript_of(events))][1:] == ["once upon", CUT_OFF]
 
 
-def test_turn_starts_are_possible_cuts() -> None:
+def test_a_turn_starts_at_its_prompt_and_not_at_a_steer() -> None:
     events = [
         *number(UserSaid("a", PERSON), AssistantSaid("b"), turn="t1"),
         *number(UserSaid("c", PERSON), Steered("d", PERSON), turn="t2", first=3),

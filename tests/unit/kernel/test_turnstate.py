@@ -115,11 +115,11 @@ def not_run(call: str) -> EventData:
         ((AssistantSaid("bye"), TurnFinished("done", "bye")), None),
     ],
 )
-def test_next_move(data: tuple[EventData, ...], move: Move | None) -> None:
+def test_the_next_move_follows_from_the_events_of_the_turn(data: tuple[EventData, ...], move: Move | None) -> None:
     assert after(*data) == move
 
 
-def test_a_steer_after_an_answer_by_tool_asks_for_another_answer() -> None:
+def test_a_steer_after_an_answer_given_by_a_tool_requires_another_answer() -> None:
     told = ToolFinished(CallId("a"), "message", "sent", answers=True)
     said = (*OPEN, AssistantSaid("", calls("a")), told)
     assert state_after(TurnId("t1"), number(*said)).told
@@ -173,7 +173,7 @@ def test_a_turn_keeps_its_asker_and_steers_but_no_missed_message() -> None:
     assert found == (PERSON, "m1", "agent", "a web page", True)
 
 
-def test_the_step_limit_is_met_after_as_many_steps() -> None:
+def test_the_step_limit_is_reached_after_the_configured_number_of_steps() -> None:
     steps = [AssistantSaid("", calls(f"c{index}"), "tool_calls") for index in range(3)]
     done = [data for index, step in enumerate(steps) for data in (step, result(f"c{index}"))]
     assert after(*done[:4]) == CallModel(tools=True)

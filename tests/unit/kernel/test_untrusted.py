@@ -118,7 +118,7 @@ NAMES = st.text(max_size=40) | st.sampled_from(["docs/a.md", "a, written after t
 
 
 @given(st.lists(NAMES, min_size=1, max_size=20), NAMES)
-def test_a_chain_of_files_names_the_last_one_and_where_the_first_came_from(files: list[str], stranger: str) -> None:
+def test_a_chain_of_files_names_only_the_last_file_and_the_original_source(files: list[str], stranger: str) -> None:
     source = first = f"a message of {stranger}"
     for name in files:
         source = written_after(name, source)

@@ -147,7 +147,7 @@ async def test_an_untimed_signed_body_is_remembered_permanently() -> None:
         assert told == ("known" if days else "new")
 
 
-async def test_a_body_under_a_bearer_secret_counts_as_new_later() -> None:
+async def test_a_repeated_body_under_a_bearer_secret_is_accepted_again_later() -> None:
     receiver, captured = Receiver(), call(frozenset({"bearer"}), b"{}", START)
     times = (0.0, REPEAT_SECONDS - 1, REPEAT_SECONDS, REPEAT_SECONDS + 1, 2 * REPEAT_SECONDS)
     told = [await receiver.receives(captured, b"{}", START + timedelta(seconds=seconds)) for seconds in times]

@@ -158,7 +158,7 @@ def test_the_answer_contains_everything_that_arrived(name: str) -> None:
         {"index": 0, "id": "a", "function": {"name": "bash", "arguments": '{"x":1}'}},
     ],
 )
-def test_calls_written_as_text_or_alone_are_read(pieces: object) -> None:
+def test_tool_calls_written_as_strings_or_outside_a_list_are_read(pieces: object) -> None:
     result = read(sse({"choices": [{"delta": {"tool_calls": pieces}}]}))
     assert isinstance(result, ModelDone)
     assert [(call.name, call.arguments) for call in result.message.tool_calls] == [("bash", '{"x":1}')]

@@ -112,7 +112,7 @@ class TestOpenAi:
     def test_every_reason_to_stop_is_understood(self, finish: str, stop: StopReason) -> None:
         assert done(OpenAiChat(), chunk({"content": "Hi"}), chunk({}, finish)).stop == stop
 
-    def test_done_without_a_reason_ends_the_answer_and_neither_means_a_break(self) -> None:
+    def test_a_done_event_ends_the_answer_and_its_absence_means_a_dropped_connection(self) -> None:
         assert done(OpenAiChat(), chunk({"content": "Hi"}), "[DONE]").message.text == "Hi"
         assert failed(OpenAiChat(), chunk({"content": "Hi"})).kind == "dropped"
         assert failed(OpenAiChat()).kind == "dropped"
@@ -140,12 +140,12 @@ class TestOpenAi:
         assert failed(OpenAiChat(), chunk({"content": "Hi"}), error).kind == "server_error"
         assert failed(OpenAiChat(), chunk({"content": "Hi"}, "insufficient_system_resource")).kind == "overloaded"
 
-    def test_a_refusal_is_text_and_says_so(self) -> None:
+    def test_a_refusal_is_returned_as_text_with_its_stop_reason(self) -> None:
         result = done(OpenAiChat(), chunk({"refusal": "I will not."}), chunk({}, "stop"))
         assert (result.message.text, result.stop) == ("I will not.", "refusal")
         assert failed(OpenAiChat(), chunk({}, "content_filter")).kind == "content_filter"
 
-    def test_reasoning_is_thinking_in_each_of_its_forms(self) -> None:
+    def test_reasoning_in_any_field_is_read_as_thinking(self) -> None:
         parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "c"}]}, {"type": "text", "text": "T"}]
         result = done(
             OpenAiChat(),
@@ -278,7 +278,7 @@ class TestResponses:
             {"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded", "message": "slow down"}}},
         ],
     )
-    def test_both_forms_of_an_error_fail(self, event: object) -> None:
+    def test_an_error_in_either_form_fails_the_answer(self, event: object) -> None:
         result = failed(OpenAiResponses(), event)
         assert result.kind == "rate_limited"
         assert "slow down" in result.message
@@ -297,7 +297,7 @@ class TestGemini:
     def candidate(self, finish: str | None = None, *parts: object) -> object:
         return {"candidates": [{"content": {"parts": list(parts)}, "finishReason": finish}]}
 
-    def test_a_call_of_another_model_carries_the_mark_for_missing_signatures(self) -> None:
+    def test_a_call_of_another_model_is_sent_with_the_placeholder_signature(self) -> None:
         message = AssistantMessage("", (ToolCall(CallId("c1"), "bash", "{}"), ToolCall(CallId("c2"), "bash", "{}")))
         again = ModelRequest("m", "", (UserMessage("q"), message, ToolMessage(CallId("c1"), "bash", "x")))
         body = msgspec.json.decode(GeminiContents().encode(again, Quirks(), {}).content)

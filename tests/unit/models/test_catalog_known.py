@@ -38,7 +38,7 @@ def test_any_model_of_a_provider_without_a_list_is_accepted(catalog: Catalog) ->
     existing_model(catalog, "new/anything")
 
 
-async def test_each_key_is_requested_and_reported_in_one_line(catalog: Catalog) -> None:
+async def test_each_provider_with_a_key_is_asked_and_reported_in_one_line(catalog: Catalog) -> None:
     lines = await key_lines(catalog)
     assert [line.split(":")[0] for line in lines] == ["- acme", "- new"]
     assert not any("ok" in line for line in lines), "nobody answers at that address"

@@ -97,7 +97,7 @@ async def test_a_missing_tool_is_reported() -> None:
 
 
 @pytest.mark.parametrize("text", ["hi", "what can you do?", "how do I connect a model?", "thanks!", "florble", ""])
-async def test_talk_is_answered_without_tools_and_labelled(text: str) -> None:
+async def test_small_talk_is_answered_without_tools_and_labeled_as_demo(text: str) -> None:
     message = await ask(UserMessage(text))
     assert message.tool_calls == ()
     assert "demo model" in message.text

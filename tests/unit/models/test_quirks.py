@@ -39,7 +39,7 @@ async def test_refused_fields_are_learned_once_per_model() -> None:
         await provider.close()
 
 
-async def test_a_server_that_refuses_everything_is_not_asked_forever() -> None:
+async def test_a_server_that_refuses_everything_gets_a_limited_number_of_requests() -> None:
     fake = FakeModel(
         script=lambda seen: Refusal(400, "temperature, stream_options, max_tokens: use max_completion_tokens")
     )

@@ -141,7 +141,7 @@ async def test_left_out_images_are_reported_once(tmp_path: Path, picture: Image)
         assert again.notes == ("m does not accept images, so it did not see yours.",)
 
 
-async def test_a_model_that_accepted_images_keeps_them_elsewhere(picture: Image) -> None:
+async def test_an_image_refused_in_one_conversation_is_still_sent_in_others(picture: Image) -> None:
     memory = QuirkMemory(None, ManualClock())
 
     def script(seen: Seen) -> Refusal | str:
@@ -438,7 +438,7 @@ async def test_an_unrecognized_refusal_of_any_status_causes_one_attempt(picture:
         assert fake.calls == 2
 
 
-async def test_one_image_that_is_too_large_for_a_server_is_left_out(picture: Image) -> None:
+async def test_an_image_that_is_too_large_for_the_server_is_left_out(picture: Image) -> None:
     async with asking(no_images(Refusal(413, "image too large"))) as (provider, fake):
         await answer(provider, request(UserMessage("look", (picture,))))
         assert b"provider rejected it" in fake.log[-1].body

@@ -13,7 +13,7 @@ SENDING = Quirks(reasoning_field="reasoning_content")
 @pytest.mark.parametrize(
     ("taught", "status", "body"), [(taught, *one) for taught, several in TEACH.items() for one in several]
 )
-def test_a_refusal_teaches_its_subject(taught: str, status: int, body: str) -> None:
+def test_the_wording_of_a_refusal_decides_which_field_or_fault_is_learned(taught: str, status: int, body: str) -> None:
     field, _, value = taught.partition("=")
     assert failure_of(status, body.encode(), {}, "p").kind == "invalid_request", "so it is not asked again for an hour"
     words = words_of(body.encode())

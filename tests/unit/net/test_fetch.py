@@ -83,7 +83,7 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None
         assert len(seen) == 1
 
 
-async def test_one_bad_address_among_good_ones_is_refused() -> None:
+async def test_a_name_with_one_private_address_among_public_ones_is_refused() -> None:
     fetcher = GuardedFetcher(Names(site=[["8.8.8.8", "10.0.0.1"]]))
     with pytest.raises(FetchError, match="not a public address"):
         await fetcher.fetch(FetchRequest("http://site.example/"))
@@ -162,7 +162,7 @@ async def test_redirects_are_bounded() -> None:
         assert len(seen) == 4
 
 
-async def test_the_head_of_a_page_has_no_body() -> None:
+async def test_a_head_request_returns_headers_and_no_body() -> None:
     async with server(always(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nX-Tide: high\r\n\r\n")) as (port, _):
         request = FetchRequest(f"http://127.0.0.1:{port}/", method="HEAD", seconds_max=20)
         answer = await GuardedFetcher(allowed=LOOPBACK).fetch(request)

@@ -52,20 +52,20 @@ def test_an_audience_depends_on_the_asker_and_the_channel(
 
 
 @pytest.mark.parametrize(("user", "speaker"), [("U1", "owner"), ("U2", "slack:U2"), ("", "")])
-def test_people_in_shared_channels_speak_for_themselves(user: str, speaker: str) -> None:
+def test_a_message_in_a_shared_channel_has_a_speaker_and_no_personal_audience(user: str, speaker: str) -> None:
     asker = Asker(trust="trusted", user=user, platform="slack", channel="harbour", kind="group")
     found = LINKS.audience(asker, Author(user, trusted=True), make_thread_id("slack", "harbour", "1"))
     assert (found.person, found.speaker) == ("", speaker)
 
 
-def test_a_channel_closed_to_untrusted_people_is_not_theirs() -> None:
+def test_a_person_is_no_guest_of_a_channel_closed_to_untrusted_people() -> None:
     asker = Asker(trust="untrusted", user="9", platform="discord", kind="group")
     author = Author("9", trusted=True)
     found = [LINKS.audience(asker, author, make_thread_id("discord", name, "1")) for name in ("harbour", "bridge")]
     assert [one.guest for one in found] == [True, False]
 
 
-def test_an_audience_reaches_its_channel_or_everything() -> None:
+def test_an_audience_covers_its_own_channel_or_everything() -> None:
     thread = make_thread_id("telegram", "-1001", "7")
     assert Audience().within(thread) == "telegram:-1001:"
     assert ALL.within(thread) == ""

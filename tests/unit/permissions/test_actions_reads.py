@@ -93,7 +93,7 @@ def test_every_spelling_of_a_file_names_it(command: str, workspace: Path) -> Non
         ("date; uname -a; sleep 1", set()),
     ],
 )
-def test_the_files_read_are_named(command: str, names: set[str], workspace: Path) -> None:
+def test_the_files_that_a_command_reads_are_named(command: str, names: set[str], workspace: Path) -> None:
     assert reads(command, workspace) == names
 
 
@@ -151,7 +151,7 @@ def test_links_are_followed_as_in_the_sandbox(workspace: Path) -> None:
         "deep",
     ],
 )
-def test_paths_of_a_process_itself_are_not_resolved_in_this_process(
+def test_process_paths_of_a_command_are_not_resolved_in_this_process(
     path: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workspace / "a b")
@@ -169,12 +169,12 @@ def test_paths_of_a_process_itself_are_not_resolved_in_this_process(
 
 
 @pytest.mark.parametrize("path", ["/dev/stdin", "/dev/stderr", "/dev/null", "/proc/mounts"])
-def test_a_commands_streams_are_its_own_on_the_host(path: str, workspace: Path) -> None:
+def test_a_device_or_process_file_is_named_unresolved_on_the_host(path: str, workspace: Path) -> None:
     found = shell_actions("bash", f"head {path}", cwd=workspace, isolated=False)
     assert found[0].reads == (path,)
 
 
-def test_a_directory_name_with_a_blank_splits_words(workspace: Path) -> None:
+def test_an_unquoted_directory_name_with_a_blank_makes_the_reads_unknown(workspace: Path) -> None:
     assert reads("cd 'a b' && cat $PWD/f.md", workspace) is None
     assert reads("cd 'a b' && cat \"$PWD/f.md\"", workspace) == {"a b/f.md"}
 

@@ -59,7 +59,7 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("command", SPELLINGS)
-def test_one_command_has_one_spelling(command: str) -> None:
+def test_every_spelling_of_a_command_gives_the_same_action(command: str) -> None:
     assert parts(command) == ["rm -rf x"]
 
 
@@ -124,7 +124,7 @@ def test_one_command_has_one_spelling(command: str) -> None:
         ("ls;", ["ls"]),
     ],
 )
-def test_every_part_is_found(command: str, expected: list[str] | None) -> None:
+def test_every_part_of_a_command_line_becomes_an_action(command: str, expected: list[str] | None) -> None:
     if expected is None:
         assert any(part.startswith("? ") for part in parts(command))
     else:
@@ -347,7 +347,7 @@ def test_the_whole_text_is_always_a_view() -> None:
         assert command in views(command)
 
 
-def test_opaque_parts_are_on_one_line() -> None:
+def test_control_characters_in_an_action_are_escaped() -> None:
     (found,) = [action for action in shell_actions("bash", "ls 'x\ny\t", cwd=CWD) if not action.whole]
     assert found.text == "tool:bash:ls 'x\\x0ay\\x09"
     assert parts("echo 'a\nb'") == ["echo $'a\\nb'"]
@@ -468,7 +468,7 @@ def test_deny_patterns_see_braces_expanded(command: str, seen: str) -> None:
         ("cat {}", "cat '{}'"),
     ],
 )
-def test_unexpanded_braces_are_text(command: str, spelt: str) -> None:
+def test_braces_that_bash_does_not_expand_are_text(command: str, spelt: str) -> None:
     assert parts(command) == [spelt]
 
 

@@ -129,7 +129,7 @@ def test_search_results_and_page_links_are_granted_until_a_clear() -> None:
         assert not runs(window(*events, Cleared()), address)
 
 
-def test_reads_are_bounded() -> None:
+def test_granted_addresses_and_reads_are_bounded() -> None:
     many = window(found("", *(f"https://b.example/{number}" for number in range(GIVEN_MAX + 5))))
     assert len(many.words) == GIVEN_MAX
     links = window(found("a.example", *(f"https://a.example/{number}" for number in range(LINKS_MAX + 5))))

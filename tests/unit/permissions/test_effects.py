@@ -46,7 +46,7 @@ def effects(command: str, situation: Situation) -> set[Effect]:
     return {effect_of(action, TRAITS, situation) for action in found if not action.whole}
 
 
-def test_every_case_has_an_answer() -> None:
+def test_every_combination_of_effect_and_context_has_an_answer() -> None:
     assert set(ANSWERS) == set(map(EffectCase._make, product(get_args(Effect), *[(True, False)] * 3)))
 
 

@@ -47,11 +47,11 @@ def test_the_list_has_100_calls() -> None:
     assert len(set(CALLS)) == len(CALLS) == 100
 
 
-def test_at_most_two_ask_in_a_sealed_sandbox(workspace: Path) -> None:
+def test_no_everyday_call_asks_in_a_sealed_sandbox(workspace: Path) -> None:
     assert asking(workspace, SEALED) == []
 
 
-def test_at_most_forty_ask_without_a_sandbox(workspace: Path) -> None:
+def test_at_most_forty_everyday_calls_ask_without_a_sandbox(workspace: Path) -> None:
     asked = asking(workspace, HOST)
     assert len(asked) <= 40, asked
     assert {"git push", "make", "npm install", 'git commit -m "Fix the parser"'} <= set(asked)

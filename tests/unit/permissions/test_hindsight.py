@@ -118,7 +118,7 @@ def test_a_single_denial_prevents_a_suggestion() -> None:
     assert suggested(*[allowed("tool:bash:touch a.txt")] * 9, replace(no, needs_trust=True)) == []
 
 
-def test_seldom_hidden_and_denied_things_are_never_suggested() -> None:
+def test_rare_hidden_or_denied_actions_are_never_suggested() -> None:
     assert suggested(*[allowed("tool:bash:touch a.txt")] * (ASKED_MIN - 1)) == []
     assert suggested(*[allowed("tool:bash:sh -c 'touch a'")] * 9) == []
     denying = compile_profile("x", ProfileSettings(deny=(".*secret.*",), ask=(".*",)))

@@ -45,7 +45,7 @@ def test_a_part_of_a_word_is_not_an_origin(value: str) -> None:
     assert told(words_of(journal(ASKED, BILL), "ada"), value=value) == []
 
 
-def test_another_trusted_person_is_named_and_what_they_quote_is_foreign() -> None:
+def test_a_value_quoted_by_another_person_belongs_to_the_author_of_the_quote() -> None:
     quote = Reference("quote", "use pay@evil.example", Author("", "Mallory", trusted=False))
     words = words_of(journal(UserSaid("To bob@example.org", BOB, refers_to=(quote,))), "ada")
     assert told(words, to="bob@example.org") == [("bob@example.org", "Bob", "")]

@@ -39,7 +39,7 @@ def test_every_bad_pattern_is_named_with_its_profile_and_list() -> None:
     assert "a{5000}" in text
 
 
-def test_all_profiles_and_overrides_are_checked_together() -> None:
+def test_problems_of_all_profiles_and_overrides_are_reported_together() -> None:
     sources = {
         "one": ProfileSettings(allow=("(",)),
         "open": ProfileSettings(),

@@ -88,7 +88,7 @@ BROADER = (
 
 
 @pytest.mark.parametrize("command", PUSHES)
-def test_the_rule_of_a_push_covers_the_same_push_and_no_broader_one(repository: Path, command: str) -> None:
+def test_a_rule_made_from_a_push_covers_the_same_push_and_no_broader_one(repository: Path, command: str) -> None:
     rule = rule_of(bash(command, repository), GIT_FILES)
     assert rule.words == "git push to https://code.example/ada/boat.git, for main"
     assert [decided(rule, bash(one, repository)) for one in PUSHES] == ["allow"] * len(PUSHES)
@@ -125,7 +125,9 @@ def test_random_other_pushes_are_not_covered(repository: Path, words: str) -> No
         ("hooks/pre-push", "", "#!/bin/sh\n"),
     ],
 )
-def test_the_rule_of_a_push_ends_when_the_repository_changes(tmp_path: Path, file: str, old: str, new: str) -> None:
+def test_a_rule_made_from_a_push_ends_when_the_repository_changes(
+    tmp_path: Path, file: str, old: str, new: str
+) -> None:
     make_repository(tmp_path, ORIGIN)
     rule = rule_of(bash("git push", tmp_path), GIT_FILES)
     assert decided(rule, bash("git push", tmp_path)) == "allow"
@@ -160,7 +162,7 @@ COMMANDS = st.tuples(st.sampled_from(PROGRAMS), st.lists(st.sampled_from(WORDS),
 
 @given(COMMANDS, COMMANDS)
 @settings(max_examples=500, deadline=None)
-def test_the_rule_of_a_command_covers_only_that_command(repository: Path, command: str, other: str) -> None:
+def test_a_rule_made_from_a_command_covers_only_that_command(repository: Path, command: str, other: str) -> None:
     cwd = repository.parent
     actions = bash(command, cwd)
     rule = rule_of(actions)
@@ -180,7 +182,7 @@ DETAILS = st.text(st.characters(min_codepoint=32, max_codepoint=0x24F), min_size
 
 @given(st.sampled_from(["message", "mcp_home_switch", "web_read", "read", "unheard_of"]), DETAILS, DETAILS)
 @settings(max_examples=500, deadline=None)
-def test_the_rule_of_another_tool_covers_only_that_target(tool: str, detail: str, other: str) -> None:
+def test_a_rule_made_from_another_tool_covers_only_that_target(tool: str, detail: str, other: str) -> None:
     actions = (Action(f"tool:{tool}:{detail}"),)
     rule = rule_of(actions)
     if rule == NO_RULE:
@@ -194,7 +196,7 @@ def test_the_rule_of_another_tool_covers_only_that_target(tool: str, detail: str
     assert decided(rule, (Action(f"tool:other_tool:{detail}"),)) == "ask"
 
 
-def test_the_rule_applies_to_no_other_person_or_agent() -> None:
+def test_a_rule_applies_to_no_other_person_or_agent() -> None:
     actions = (Action("tool:message:telegram:7"),)
     rule = rule_of(actions)
     assert rule.users == ("telegram:1",)
@@ -261,7 +263,7 @@ def test_denied_actions_get_no_rule() -> None:
         ("curl https://a.example/x:y z", "exactly the command curl https://a.example/x:y z"),
     ],
 )
-def test_the_rule_of_a_command_describes_the_command(tmp_path: Path, command: str, words: str) -> None:
+def test_a_rule_made_from_a_command_describes_that_command(tmp_path: Path, command: str, words: str) -> None:
     assert rule_of(bash(command, tmp_path)).words == words
 
 

@@ -49,7 +49,7 @@ def window(*data: EventData) -> TaintState:
     return reduce(TaintState.after, events, TaintState())
 
 
-def test_nothing_is_tainted_by_trusted_people_and_plain_tools() -> None:
+def test_messages_of_trusted_people_and_results_of_plain_tools_do_not_taint() -> None:
     assert not window(UserSaid("hi", ANN), FILE, Steered("more", ANN)).active
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_tainted_by_trusted_people_and_plain_tools() -> None:
         (Steered("hi", STRANGER), "a message of Eve"),
     ],
 )
-def test_sources_taint_and_are_named(source: EventData, shown: str) -> None:
+def test_an_untrusted_source_taints_and_is_shown_by_name(source: EventData, shown: str) -> None:
     state = window(UserSaid("hi", ANN), source)
     assert state.active
     assert state.shown == shown
@@ -194,7 +194,7 @@ def test_commands_are_judged_by_their_parts(command: str, harm: bool) -> None:
     assert gate("allow", actions, TAINTED, OPEN)[0] == ("ask" if harm else "allow")
 
 
-def test_the_gate_never_loosens_and_is_silent_without_taint() -> None:
+def test_the_gate_never_loosens_a_decision_and_adds_nothing_without_taint() -> None:
     harm = [Action("tool:bash:curl x")]
     assert gate("deny", harm, TAINTED, OPEN) == ("deny", "")
     assert gate("ask", harm, TAINTED, OPEN)[0] == "ask"
@@ -218,7 +218,7 @@ def test_views_are_not_sinks() -> None:
     assert gate("allow", [Action("tool:time:"), Action("tool:bash:curl", whole=True)], TAINTED, OPEN)[0] == "allow"
 
 
-def test_trusted_allow_alone_allows_nothing() -> None:
+def test_a_trusted_allow_rule_has_no_effect_without_an_ordinary_allow() -> None:
     rules = Profile("x", [ProfileSettings(trusted_allow=("(?s:.*)",))])
     assert decide_all(rules, [Action("tool:bash:ls")])[0] == "deny"
 

@@ -94,7 +94,7 @@ async def test_an_unexpected_error_ends_no_other_account(caplog: pytest.LogCaptu
     ]
 
 
-async def test_a_database_error_is_raised_to_the_accounts_runner() -> None:
+async def test_a_database_error_is_raised_to_the_runner_of_the_account() -> None:
     class Away(Account):
         async def _keep_connected(self, inbox: InboxPort) -> None:
             raise StoreUnavailable("away")

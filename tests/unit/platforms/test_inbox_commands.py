@@ -26,7 +26,7 @@ def sent(file: Path, text: str) -> Prompt:
     ("text", "answer", "stays"),
     [("look", "accepted", True), ("look", "busy", False), ("/status", "accepted", False)],
 )
-async def test_a_file_is_kept_where_a_turn_will_use_it(
+async def test_a_file_is_stored_only_where_a_turn_will_use_it(
     tmp_path: Path, text: str, answer: Literal["accepted", "busy"], *, stays: bool
 ) -> None:
     """A file that no turn used would stay untainted, as if a trusted user had sent it."""
@@ -46,7 +46,7 @@ async def test_a_message_that_could_not_be_stored_is_redelivered_with_its_file(t
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_press_restores_the_files_of_a_discarded_card() -> None:
+async def test_a_button_press_restores_the_files_of_a_discarded_card() -> None:
     inbox, ada = Inbox(), Author("ada", trusted=False)
     assert await press("undo:C1", THREAD, ada, inbox) == "Restored 1 file."
     assert inbox.undone == ["C1"]

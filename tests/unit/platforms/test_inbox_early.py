@@ -22,7 +22,7 @@ def edit(key: str) -> Edit:
     return Edit(THREAD, key, "high tide", ADA)
 
 
-async def test_the_last_changes_are_kept() -> None:
+async def test_the_oldest_pending_edits_are_dropped_beyond_the_bound() -> None:
     pending = PendingEdits()
     for number in range(PENDING_EDITS_MAX + 1):
         await pending.send(edit(f"k{number}"), Inbox())

@@ -92,11 +92,11 @@ def test_ids_in_paths_cannot_lead_elsewhere() -> None:
         ("shoal fishing is fun", "shoal fishing is fun"),
     ],
 )
-def test_the_bots_name_is_removed(body: str, text: str) -> None:
+def test_the_name_of_the_bot_is_removed_from_a_message(body: str, text: str) -> None:
     assert text_of(body, ME, answers=False) == text
 
 
-def test_a_leading_name_is_removed_where_the_client_marks_the_mention() -> None:
+def test_a_leading_name_is_removed_if_the_client_marks_it_as_a_mention() -> None:
     assert text_of("Shoal what is it?", ME, answers=False, named=True) == "what is it?"
 
 
@@ -158,7 +158,7 @@ def test_notices_edits_and_own_messages_are_not_prompts() -> None:
     assert is_from_person(event("m.sticker"), EventContent(body="wave"), ME.user_id)
 
 
-def test_a_files_caption_is_text_and_its_name_is_not() -> None:
+def test_the_caption_of_a_file_is_text_and_its_name_is_not() -> None:
     thread, author = make_thread_id("matrix", "!r", WHOLE), Author("@ada:harbour.example", trusted=False)
     plain = EventContent(msgtype="m.image", body="tide.png")
     captioned = EventContent(msgtype="m.image", body="look at this", filename="tide.png")
@@ -178,7 +178,7 @@ def test_any_timestamp_can_be_read(milliseconds: int) -> None:
     assert time_of(MatrixEvent("m.room.message", origin_server_ts=milliseconds)).tzinfo is not None
 
 
-def test_events_are_unseen_from_the_invitation_on_and_a_rename_is_not_one() -> None:
+def test_messages_since_the_invitation_are_unseen_and_a_rename_does_not_count() -> None:
     said = [event(event_id=f"${number}") for number in range(4)]
     invited = (said[0], member("invite"), said[1], member("join", "invite"), said[2])
     assert [one.event_id for one in unseen(invited, ME.user_id) if one.type == "m.room.message"] == ["$1", "$2"]

@@ -55,19 +55,19 @@ async def test_a_requested_sandbox_is_never_replaced() -> None:
         await choose_sandbox(SandboxSettings(kind="bubblewrap"))
 
 
-async def test_the_host_is_not_isolated_and_says_so() -> None:
+async def test_the_host_sandbox_is_not_isolated_and_carries_a_notice() -> None:
     chosen = await choose_sandbox(SandboxSettings(kind="host"))
     assert not chosen.sandbox.isolated
     assert chosen.note
 
 
 @pytest.mark.usefixtures("without_bubblewrap")
-async def test_seatbelt_is_for_another_system() -> None:
+async def test_the_seatbelt_sandbox_is_refused_outside_macos() -> None:
     with pytest.raises(SandboxError, match="macOS"):
         await choose_sandbox(SandboxSettings(kind="seatbelt"))
 
 
-def test_processes_are_bounded_by_groups_or_by_not_being_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_needs_no_groups_to_bound_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = BubblewrapSandbox()
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert sandbox.bounds_processes

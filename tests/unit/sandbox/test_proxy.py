@@ -25,7 +25,7 @@ from shoal.sandbox.proxy import WEB_PORTS, AllowedHosts, ProxyRefusal, PublicHos
         ("2001:db8::1", ["2001:db8::1:443"], ["2001:db8::2:443"]),
     ],
 )
-def test_the_list_says_which_hosts(entry: str, allowed: list[str], refused: list[str]) -> None:
+def test_the_list_decides_which_hosts_are_allowed(entry: str, allowed: list[str], refused: list[str]) -> None:
     hosts = AllowedHosts((entry,))
 
     def allows(name: str) -> bool:

@@ -49,7 +49,7 @@ def test_decisions_are_total_and_stable(command: str) -> None:
 
 
 @given(WORDS)
-def test_harmless_commands_are_known_and_opaque_ones_read_and_run_anything(command: str) -> None:
+def test_a_harmless_command_is_never_opaque_and_an_opaque_one_reads_anything(command: str) -> None:
     for part in parts(command):
         assert not (part.harmless and part.opaque)
         if part.opaque and not part.also:
@@ -155,7 +155,7 @@ def uncertain(*pieces: Piece) -> Word:
     return Word("?", None, "", splits=True, pieces=pieces)
 
 
-def test_braces_variables_and_patterns_are_followed() -> None:
+def test_braces_variables_and_patterns_are_expanded() -> None:
     comma, opening, closing = piece("brace", ","), piece("brace", "{"), piece("brace", "}")
     braces = uncertain(opening, piece("text", "a"), comma, piece("text", "-b"), closing, piece("text", ".md"))
     assert expand(braces) == ("a.md", "-b.md")

@@ -70,7 +70,7 @@ def decided(shown: str, **fields: object) -> Approval:
     return msgspec.convert(row | fields, Approval)
 
 
-def test_an_edited_card_never_exceeds_the_original() -> None:
+def test_the_text_of_an_edited_card_is_bounded() -> None:
     edit = card_edit(ThreadId("a:b:c"), [decided("x" * 100_000, outcome="ran")])
     assert edit.text.startswith("✅ Allowed, and it ran.")
     assert len(edit.text) < CARD_CHARS_MAX + 300
@@ -176,7 +176,7 @@ def test_a_card_without_a_description_shows_the_actions(shown: str) -> None:
         ("if x:\n" + " " * 39 + "y\n\n\n", "if x:\n" + " " * 39 + "y\n\n\n"),
     ],
 )
-def test_blanks_hide_no_text(shown: str, text: str) -> None:
+def test_runs_of_blanks_do_not_hide_text(shown: str, text: str) -> None:
     assert text in card_text("A1", shown)
 
 

@@ -133,7 +133,7 @@ async def test_a_removed_or_replaced_file_stops_writing_and_is_saved_whole(
 
 @pytest.mark.parametrize("goes_on_with", ["what was saved", "what replaced it"])
 @pytest.mark.parametrize("change", [remove, replace])
-async def test_no_database_starts_next_to_a_rescued_one_until_one_is_chosen(
+async def test_a_start_is_refused_until_the_rescued_copy_or_the_database_is_chosen(
     driver: SqliteDriver, tmp_path: Path, change: Callable[[Path], None], goes_on_with: str
 ) -> None:
     path = tmp_path / "shoal.db"
@@ -170,7 +170,7 @@ async def test_a_database_written_after_the_rescue_starts_next_to_it(driver: Sql
     await again.close()
 
 
-async def test_an_idle_process_notices_too(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_an_idle_process_notices_a_missing_wal(driver: SqliteDriver, tmp_path: Path) -> None:
     driver.health.check()
     beside(tmp_path / "shoal.db", "-wal").unlink()
     with pytest.raises(StoreCorrupt, match=r"shoal\.db-wal"):
@@ -218,7 +218,7 @@ def blot(path: Path, older: bytes) -> None:
 
 
 @pytest.mark.parametrize("change", [lay_over, blot])
-async def test_foreign_writes_into_the_file_are_noticed_before_accepting_more(
+async def test_a_foreign_write_to_the_file_is_detected_before_more_rows_are_accepted(
     driver: SqliteDriver, tmp_path: Path, change: Callable[[Path, bytes], None]
 ) -> None:
     path = tmp_path / "shoal.db"
@@ -411,7 +411,7 @@ async def test_a_start_without_the_wal_that_was_in_use_is_refused(
     await driver.close()
 
 
-async def test_a_lost_wal_is_noticed_even_if_a_reader_held_the_mark(tmp_path: Path) -> None:
+async def test_a_lost_wal_is_detected_even_if_a_reader_delayed_the_mark(tmp_path: Path) -> None:
     """While a reader keeps the new mark out of the database file, only the time of the last commit reveals the loss."""
     path = await stopped(tmp_path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -617,7 +617,7 @@ def test_a_check_ends_when_its_time_is_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_DATA])
-async def test_a_failing_disk_asks_for_a_restart_not_a_restore(tmp_path: Path, code: int) -> None:
+async def test_a_failing_disk_leads_to_a_restart_and_not_to_a_restore(tmp_path: Path, code: int) -> None:
     driver, told = SqliteDriver(tmp_path / "shoal.db"), list[str]()
 
     def fails() -> Script[None]:

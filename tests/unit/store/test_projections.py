@@ -253,7 +253,7 @@ def test_a_lost_context_is_rewritten(tmp_path: Path) -> None:
     assert files.read() == rebuilt(events)
 
 
-def test_lines_longer_than_the_first_read_are_found(tmp_path: Path) -> None:
+def test_a_line_longer_than_the_first_read_is_found(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events(
         [*one_turn(1), *one_turn(2, "x" * TAIL_BYTES * 3), Piece("", (UserSaid("y" * TAIL_BYTES * 5, ANN),))]

@@ -57,7 +57,7 @@ async def test_a_cancelled_sleeper_is_removed() -> None:
     assert clock.next_wake_at() is None
 
 
-async def test_sleepers_waits_for_tasks_to_go_to_sleep() -> None:
+async def test_waiting_for_sleepers_lasts_until_the_tasks_sleep() -> None:
     clock, order = ManualClock(), list[str]()
 
     async def late() -> None:

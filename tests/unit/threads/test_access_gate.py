@@ -200,7 +200,7 @@ async def test_the_owner_pairs_a_person_who_writes_directly(place: Place) -> Non
         await place.pairing.confirm(code, (PLATFORM,), "owner")
 
 
-async def test_a_code_expires_and_others_never_fit(place: Place) -> None:
+async def test_a_code_expires_and_a_wrong_code_is_refused(place: Place) -> None:
     code = await place.pairing.ask(PLATFORM, Author("ada", trusted=True))
     with pytest.raises(NotFound):
         await place.pairing.confirm("WRONGONE", (PLATFORM,), "owner")
@@ -210,7 +210,7 @@ async def test_a_code_expires_and_others_never_fit(place: Place) -> None:
     assert await place.pairing.people(PLATFORM) == ()
 
 
-async def test_codes_are_rationed(place: Place) -> None:
+async def test_the_number_of_codes_is_limited(place: Place) -> None:
     door = place.gate(OWNED)
     for number in range(20):
         await door.send(place.says(f"stranger{number}", direct=True))

@@ -100,7 +100,7 @@ def test_wrong_arguments_are_named(context: ToolContext, arguments: str, told: s
     assert told in str(caught.value)
 
 
-def test_a_function_stays_a_function() -> None:
+def test_a_decorated_function_can_still_be_called() -> None:
     assert order(Item("tea"), note="x")["item"] == "tea"
 
 
@@ -150,7 +150,7 @@ def test_tools_are_reported_by_name_in_order(registry: Registry) -> None:
     assert registry.names() == ("alias", "order", "who_asks")
 
 
-def test_the_same_selection_is_the_same_object_until_tools_change(registry: Registry) -> None:
+def test_a_selection_of_tools_is_cached_until_the_tools_change(registry: Registry) -> None:
     first = registry.offer((), shown)
     assert registry.offer((), shown) is first
     assert registry.offer(("order", "who_asks"), shown) is first

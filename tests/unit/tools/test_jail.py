@@ -55,7 +55,7 @@ def test_openat2_is_used_where_it_works() -> None:
     assert isinstance(best_opener(), KernelOpener)
 
 
-def test_a_file_is_found_by_all_its_names(jail: Jail, root: Path) -> None:
+def test_every_spelling_of_a_path_leads_to_the_same_file(jail: Jail, root: Path) -> None:
     (root / "a").mkdir()
     (root / "a" / "b.txt").write_text("content")
     places = [jail.resolve(path) for path in ("a/b.txt", "/workspace/a/b.txt", f"{root}/a/b.txt", "x/../a/./b.txt")]

@@ -112,7 +112,7 @@ def test_an_agents_own_tools_are_listed_as_configured(registry: Registry) -> Non
     assert names(offered(registry, "time", "bash", "upload").listed) == ["bash", "time", "upload"]
 
 
-def test_all_tools_are_listed_if_more_tools_is_hidden(registry: Registry) -> None:
+def test_all_tools_are_listed_if_the_more_tools_tool_is_hidden(registry: Registry) -> None:
     found = offered(registry, hidden=MORE_TOOLS)
     assert not found.deferred
     assert {"time", "upload", "spi_transfer"} <= set(names(found.listed))

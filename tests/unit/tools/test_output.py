@@ -77,7 +77,7 @@ def test_output_of_50_megabytes_is_handled(tmp_path: Path) -> None:
     assert len(bounded.text) < BOUNDS.excerpt_chars_max + NOTICE_CHARS_MAX
 
 
-def test_a_piece_is_cut_and_not_stored(tmp_path: Path) -> None:
+def test_an_oversized_piece_is_truncated_and_not_stored(tmp_path: Path) -> None:
     assert bound_piece("x" * 1500, BOUNDS) == BoundedOutput("x" * 1500)
     bounded = bound_piece("x" * 1501, BOUNDS)
     assert not bounded.artifact
@@ -105,7 +105,7 @@ def test_visible_text_is_encodable_and_stable(text: str) -> None:
     assert not [character for character in shown if ord(character) < 32 and character not in "\t\n"]
 
 
-def test_binary_is_named() -> None:
+def test_binary_data_is_not_shown_and_legacy_text_is_decoded() -> None:
     assert text_of(b"\x7fELF\0\0\0") == "[7 bytes of binary data, not shown]"
     assert text_of("grün".encode("latin-1") * 3) == "grüngrüngrün"
     assert text_of(b"mostly text with one \xff in it") == "mostly text with one \ufffd in it"

@@ -330,7 +330,7 @@ steps = st.lists(
 
 @given(steps)
 @settings(max_examples=60, deadline=None)
-def test_machines_converge(done: list[tuple[int, str, str, int]]) -> None:
+def test_machines_with_concurrent_changes_converge(done: list[tuple[int, str, str, int]]) -> None:
     asyncio.run(agree(done))
 
 
@@ -374,7 +374,7 @@ def _is_folder_or_nothing(place: Path) -> bool:
     return place.is_dir() if os.path.lexists(place) else True
 
 
-def test_no_step_follows_a_link(tmp_path: Path) -> None:
+def test_no_step_of_a_sync_follows_a_link(tmp_path: Path) -> None:
     root, outside, content = tmp_path / "root", tmp_path / "outside", tmp_path / "content"
     root.mkdir()
     outside.mkdir()

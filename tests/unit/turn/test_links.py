@@ -128,7 +128,7 @@ def test_known_addresses_stay_links(answer: str) -> None:
 
 
 @pytest.mark.parametrize("answer", MADE_UP)
-def test_invented_addresses_become_code(answer: str) -> None:
+def test_invented_addresses_are_shown_as_code(answer: str) -> None:
     shown = with_known_links(
         f"Before. {answer}" if "\n" not in answer and answer[0] not in ">|#" else answer,
         known_from(MESSAGES, TRAITS),

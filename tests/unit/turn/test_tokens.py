@@ -86,7 +86,7 @@ def test_calibration_is_bounded_in_number_and_in_size() -> None:
     assert [calibration.factor(name) for name in "abc"] == [1.0, 4.0, 4.0]
 
 
-def test_names_select_an_encoding() -> None:
+def test_a_model_name_selects_its_encoding() -> None:
     assert encoding_of("openai/gpt-4o-mini") == "o200k_base"
     assert encoding_of("gpt-4-turbo") == "cl100k_base"
     assert encoding_of("ollama/qwen3") == "o200k_base"

@@ -113,7 +113,9 @@ class BookkeepingRules:
 
     # ---- mailbox ----
 
-    async def test_old_messages_are_deleted_and_recent_ones_known(self, store: Store, clock: ManualClock) -> None:
+    async def test_old_messages_are_deleted_and_recent_ones_are_still_recognized(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         await answered(store, "T1")
         await months(clock, 2)
         await answered(store, "T2")
@@ -143,7 +145,7 @@ class BookkeepingRules:
             waiting = (await closed(store, again, f"T-{key}")).prompt
         assert waiting is None
 
-    async def test_a_change_of_a_deleted_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_change_to_a_deleted_message_is_dropped(self, store: Store, clock: ManualClock) -> None:
         await answered(store, "T1")
         await answered(store, "T2")
         await months(clock)
@@ -186,7 +188,9 @@ class BookkeepingRules:
 
     # ---- outbox ----
 
-    async def test_old_posts_are_deleted_and_recent_ones_known(self, store: Store, clock: ManualClock) -> None:
+    async def test_old_posts_are_deleted_and_recent_ones_are_still_recognized(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         await sent(store, "sent")
         await store.outbox.put(post("refused", OTHER))
         await store.outbox.fail(await claimed_one(store), "no such channel")
@@ -217,7 +221,7 @@ class BookkeepingRules:
         ]
         assert await store.outbox.depth() == 4
 
-    async def test_a_post_that_was_sent_late_is_known_as_long_as_others(self, store: Store, clock: ManualClock) -> None:
+    async def test_the_age_of_a_late_post_counts_from_its_delivery(self, store: Store, clock: ManualClock) -> None:
         """The age of a post is counted from its delivery."""
         await store.outbox.put(post("late"))
         row = await claimed_one(store)
@@ -251,7 +255,9 @@ class BookkeepingRules:
 
     # ---- never deleted ----
 
-    async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
+    async def test_retention_keeps_the_journal_the_audit_log_and_the_ledger(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         lease = await asked(store, clock)
         await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await closed(store, lease)

@@ -43,7 +43,7 @@ class DeliveryRules:
         assert known is not None
         assert (known.agent, known.title, known.queued) == ("deck", "reply", 0)
 
-    async def test_an_openings_note_and_further_parts_go_to_the_thread_it_opened(self, store: Store) -> None:
+    async def test_the_note_and_further_parts_of_an_opening_go_to_the_new_thread(self, store: Store) -> None:
         await store.outbox.put(NewPost("a", THREAD, "reply", "opening", note=NOTE))
         assert await store.journal.thread(THREAD) is None
         (row,) = await claimed(store)
@@ -82,7 +82,7 @@ class DeliveryRules:
         assert set(rows) <= {f"a{number}" for number in range(20)}
         assert len(rows) + len(await claimed(store, 20)) == 20
 
-    async def test_a_released_claim_is_due_immediately_and_not_a_repeat(self, store: Store) -> None:
+    async def test_a_released_post_is_due_immediately_and_not_marked_as_a_repeat(self, store: Store) -> None:
         await store.outbox.put(post("a"))
         (first,) = await claimed(store)
         await store.outbox.give_back(first)
@@ -159,7 +159,9 @@ class DeliveryRules:
         await store.outbox.posted(row, 0, "m1", last=True)
         assert [row.id for row in await claimed(store)] == ["b"]
 
-    async def test_the_next_attempt_learns_of_an_unknown_outcome(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_retry_records_whether_the_post_may_already_have_been_sent(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         """The next attempt looks up the post on the platform, or marks it as a possible repeat."""
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)

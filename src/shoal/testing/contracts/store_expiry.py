@@ -51,7 +51,7 @@ class ExpiryRules:
         assert left == ["A4", "A1"]
         assert await store.approvals.grants(THREAD, "call-d1")
 
-    async def test_approvals_of_an_open_turn_stay(self, store: Store, clock: ManualClock) -> None:
+    async def test_approvals_of_an_open_turn_are_not_deleted(self, store: Store, clock: ManualClock) -> None:
         lease = await opened(store)
         for name in ("A1", "A2"):
             await store.journal.commit(lease, question_of(clock, "T1", name, days=900))

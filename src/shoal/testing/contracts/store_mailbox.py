@@ -48,7 +48,7 @@ class MailboxRules:
             waiting = (await closed(store, lease, turn)).prompt
         assert answered == ["a", "b", "c"]
 
-    async def test_a_message_counts_once_before_during_and_after_its_turn(self, store: Store) -> None:
+    async def test_a_duplicate_message_is_recognized_before_during_and_after_its_turn(self, store: Store) -> None:
         message = prompt("a")
         assert (await store.inbox.accept(message, 5)).status == "accepted"
         assert (await store.inbox.accept(message, 5)).status == "duplicate"
@@ -65,7 +65,7 @@ class MailboxRules:
         elsewhere = make_thread_id("terminal", "local", "one")
         assert (await store.inbox.accept(prompt("a", elsewhere), 5)).status == "accepted"
 
-    async def test_a_full_mailbox_is_busy_and_stores_no_refused_prompt(self, store: Store) -> None:
+    async def test_a_full_mailbox_refuses_a_new_prompt_as_busy_and_stores_nothing(self, store: Store) -> None:
         """The prompt of the running turn does not count toward the limit."""
         for key in ("a", "b"):
             assert (await store.inbox.accept(prompt(key), 2)).status == "accepted"
@@ -291,7 +291,9 @@ class MailboxRules:
 
     @pytest.mark.parametrize("taken", [False, True])
     @pytest.mark.parametrize("later", ["best", "hello"], ids=["other words", "the first words again"])
-    async def test_the_newer_of_two_edits_out_of_order_applies(self, store: Store, later: str, taken: bool) -> None:
+    async def test_the_newer_of_two_edits_applies_when_they_arrive_out_of_order(
+        self, store: Store, later: str, taken: bool
+    ) -> None:
         message = msgspec.structs.replace(prompt("a"), text="hello")
         await store.inbox.accept(message, 5)
         if taken:

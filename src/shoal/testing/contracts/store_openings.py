@@ -59,7 +59,7 @@ class OpeningRules:
         assert await opens(store, former, OTHER) == "duplicate"
         assert await store.inbox.waiting() == [THREAD]
 
-    async def test_a_failed_opening_without_a_trigger_can_be_put_again(self, store: Store) -> None:
+    async def test_a_failed_opening_without_a_trigger_can_be_enqueued_again(self, store: Store) -> None:
         await store.outbox.put(beginning())
         await store.outbox.fail(await claimed_one(store), "no such channel")
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("failed", "no such channel")

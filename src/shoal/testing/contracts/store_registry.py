@@ -74,7 +74,9 @@ class RegistryRules:
         await store.registry.choose("fake", "")
         assert await store.registry.choices() == {"fake:a": '{"model":"m"}'}
 
-    async def test_threads_at_work_are_listed_with_their_state(self, store: Store, clock: ManualClock) -> None:
+    async def test_threads_with_running_or_queued_work_are_listed_with_their_state(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         assert await store.registry.at_work() == []
         lease = await opened(store)
         step = Step(1, "model", clock.now(), 40)

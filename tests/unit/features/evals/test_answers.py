@@ -33,5 +33,7 @@ LIST = ("list", "{}")
         (calls(("read", "no json")), calls(("read", "no json")), "same"),
     ],
 )
-def test_the_smallest_difference_is_named(recorded: ModelAnswer, answer: ModelAnswer, found: str) -> None:
+def test_the_difference_between_two_answers_is_classified(
+    recorded: ModelAnswer, answer: ModelAnswer, found: str
+) -> None:
     assert difference(recorded, answer) == found

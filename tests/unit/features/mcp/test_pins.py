@@ -133,7 +133,7 @@ async def test_a_change_of_any_part_of_a_definition_is_noticed(owner: Owner, key
     assert not set(change) & {"\u200b", "\U000e0041"}
 
 
-async def test_a_change_beyond_the_stored_text_waits_too(owner: Owner) -> None:
+async def test_a_change_beyond_the_stored_text_waits_for_the_owner(owner: Owner) -> None:
     long = "x" * 100_000
     for end in ("", "y"):
         await owner.pins.in_force("odd", offer(echo=long + end))
@@ -142,7 +142,7 @@ async def test_a_change_beyond_the_stored_text_waits_too(owner: Owner) -> None:
     assert "after its first" in pin.change
 
 
-async def test_only_what_was_shown_is_allowed(owner: Owner) -> None:
+async def test_only_the_displayed_definition_can_be_allowed(owner: Owner) -> None:
     await owner.sees(echo="a")
     await owner.sees(echo="harmless")
     shown = await owner.pin("echo")

@@ -132,7 +132,7 @@ def test_a_large_picture_is_shrunk_and_a_truncated_one_reported() -> None:
     assert "Shoal cannot show: it is damaged" in found.text
 
 
-def test_structure_is_shown_where_the_text_does_not_say_it() -> None:
+def test_structured_content_is_added_where_the_text_lacks_it() -> None:
     assert told(structuredContent={"a": 1}) == '{"a": 1}'
     assert told(text('{"a": [1, "b"]}'), structuredContent={"a": [1, "b"]}) == '{"a": [1, "b"]}'
     assert told(text("42"), structuredContent={"result": 42.0}) == "42"

@@ -216,7 +216,7 @@ def test_odd_names_are_sent_back_in_their_original_form() -> None:
     }  # fmt: skip
 
 
-def test_choices_at_the_top_become_properties_and_a_sentence() -> None:
+def test_alternatives_at_the_top_level_become_properties_and_a_description() -> None:
     either = {"properties": {"id": {"type": "integer"}, "force": {"type": "boolean"}}, "required": ["id", "force"]}
     other = {"properties": {"name": {"type": "string"}, "force": {"type": "boolean"}}, "required": ["name", "force"]}
     full, common, _ = read({"type": "object", "oneOf": [either, other]})

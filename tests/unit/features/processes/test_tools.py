@@ -66,7 +66,7 @@ def test_a_log_keeps_the_newest_files_and_counts_dropped_bytes(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lines_are_matched_in_any_split() -> None:
+def test_a_line_is_matched_even_if_its_output_arrives_in_pieces() -> None:
     matcher = LineMatcher(["^error: \\w+$", "warn"])
     assert list(matcher.take(b"fine\nerr")) == []
     assert list(matcher.take(b"or: disk\nwarning warn\nerror: ")) == [((0,), "error: disk"), ((1,), "warning warn")]

@@ -120,7 +120,7 @@ def test_pieces_lose_nothing_and_stay_within_their_group() -> None:
     assert all(len({one for one in text.split()}) == 1 for _, text in found), "no piece has words of two pages"
 
 
-def test_eight_bits_keep_the_angle_and_the_signs() -> None:
+def test_quantization_to_eight_bits_keeps_the_angle_and_the_signs() -> None:
     chance = random.Random(7)
     for _ in range(50):
         one, other = ([chance.gauss(0, 1) for _ in range(384)] for _ in range(2))

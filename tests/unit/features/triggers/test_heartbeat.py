@@ -48,7 +48,7 @@ def test_a_pipe_or_folder_in_place_of_the_task_list_is_ignored(tmp_path: Path) -
     assert [tasks(tmp_path / name) for name in ("pipe", "", "circle")] == ["", "", ""]
 
 
-async def test_an_invalid_count_restarts(tmp_path: Path) -> None:
+async def test_an_unreadable_stored_count_does_not_stop_the_heartbeat(tmp_path: Path) -> None:
     path, kept = tmp_path / "HEARTBEAT.md", MemorySettings()
     path.write_text("- Look at the tide", "utf-8")
     await kept.put("heartbeat", "main", "often lately")
@@ -127,7 +127,7 @@ async def test_an_empty_file_sends_nothing(tmp_path: Path) -> None:
     assert len(inbox.prompts) == 1
 
 
-async def test_no_minutes_means_no_heartbeat(tmp_path: Path) -> None:
+async def test_an_interval_of_zero_minutes_disables_the_heartbeat(tmp_path: Path) -> None:
     await heart(tmp_path / "HEARTBEAT.md", Inbox(ManualClock()), minutes=0).run()
 
 

@@ -45,7 +45,7 @@ def test_a_known_secret_is_accepted() -> None:
         stamped(BODY, NOW + timedelta(seconds=301)),
     ],
 )
-def test_other_callers_are_refused(headers: dict[str, str]) -> None:
+def test_callers_without_a_valid_proof_are_refused(headers: dict[str, str]) -> None:
     assert not proofs(headers, BODY, SECRET, NOW)
 
 
@@ -85,7 +85,7 @@ def test_a_template_needs_a_json_body() -> None:
         render("{{ a }}", "git", b"plain")
 
 
-def test_a_value_is_not_a_template() -> None:
+def test_a_value_is_not_expanded_as_a_template() -> None:
     assert render("{{ a }}", "git", b'{"a": "{{ b }}", "b": "secret"}') == '"{{ b }}"'
 
 

@@ -185,7 +185,7 @@ MOMENTS = st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31)).map(lambda 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 23), st.integers(0, 59), ZONES, MOMENTS)
-def test_a_time_without_a_date_is_the_next_one(hour: int, minute: int, zone: str, now: datetime) -> None:
+def test_a_time_without_a_date_means_its_next_occurrence(hour: int, minute: int, zone: str, now: datetime) -> None:
     at = datetime.fromisoformat(parse_when(f"at {hour}:{minute:02d}", zone, now).schedule)
     assert now < at <= now + timedelta(hours=26)
     line = next_cron(f"{minute} {hour} * * *", zone, now)

@@ -80,7 +80,7 @@ class Lines(ChatScreen):
         self.lines.append(markdown)
 
 
-async def test_a_message_taken_before_its_id_is_known_is_awaited_once() -> None:
+async def test_an_answer_that_arrives_before_the_message_id_is_shown_once() -> None:
     for count in range(5):
         screen = Lines()
         conversation = TerminalChat(cast(ThreadClient, QuickLink(count)), THREAD, "", screen)

@@ -152,7 +152,7 @@ async def test_an_event_that_the_hub_missed_is_read_from_the_journal() -> None:
     assert await reading == [[1, 2, 3, 4]]
 
 
-async def test_a_number_that_the_journal_has_not_reached_restarts() -> None:
+async def test_a_number_beyond_the_end_of_the_journal_starts_from_the_beginning() -> None:
     stand = Stand()
     stand.journal.grow(3)
     assert await stand.read(10, 3) == [1, 2, 3]

@@ -21,7 +21,7 @@ def test_every_path_of_the_table_has_an_endpoint() -> None:
             assert any(alone.serves(path) for path in served), f"{module.name} serves nothing below {pattern}"
 
 
-def test_a_message_imports_one_module() -> None:
+def test_a_path_selects_the_one_module_that_serves_it() -> None:
     assert [one.name for one in modules_of("/api/threads/web:lobby:1/messages")] == ["routes_threads"]
     assert modules_of("/nothing") == MODULES
 

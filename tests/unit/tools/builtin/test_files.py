@@ -48,12 +48,12 @@ async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutp
     return await prepared(tool, context, **arguments).run()
 
 
-async def test_read_numbers_the_lines(context: ToolContext) -> None:
+async def test_the_read_tool_numbers_the_lines(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("one\n\nthree\n")
     assert (await run(read_tool(), context, path="f")).text == "     1\tone\n     2\t\n     3\tthree"
 
 
-async def test_read_shows_a_part_and_how_to_continue(context: ToolContext) -> None:
+async def test_the_read_tool_shows_a_part_and_says_how_to_continue(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("".join(f"line {number}\n" for number in range(1, 11)))
     output = await run(read_tool(VIEW), context, path="f", offset=3, limit=2)
     assert output.text == "     3\tline 3\n     4\tline 4\n[Lines 3 to 4 of 10. Continue with offset 5.]"
@@ -62,7 +62,7 @@ async def test_read_shows_a_part_and_how_to_continue(context: ToolContext) -> No
         await run(read_tool(), context, path="f", offset=11)
 
 
-async def test_read_reports_empty_binary_long_and_crlf_content(context: ToolContext) -> None:
+async def test_the_read_tool_reports_empty_binary_long_and_crlf_files(context: ToolContext) -> None:
     folder = context.agent.workspace
     (folder / "empty").touch()
     (folder / "binary").write_bytes(b"\x7fELF\0\0")
@@ -100,7 +100,7 @@ async def test_a_wide_image_is_shrunk(context: ToolContext) -> None:
     assert [image.media_type for image in output.images] == ["image/jpeg"]
 
 
-async def test_write_shows_and_writes_the_content(context: ToolContext, locks: PathLocks) -> None:
+async def test_the_write_tool_shows_and_writes_the_content(context: ToolContext, locks: PathLocks) -> None:
     call = prepared(write_tool(locks), context, path="a/b.txt", content="text\n")
     assert [action.text for action in call.actions] == ["tool:write:/workspace/a/b.txt"]
     assert call.shown == "write /workspace/a/b.txt (5 bytes, new file)\n\ntext\n"
@@ -111,7 +111,7 @@ async def test_write_shows_and_writes_the_content(context: ToolContext, locks: P
     assert again.canonical != call.canonical
 
 
-async def test_write_refuses_forbidden_paths(context: ToolContext, locks: PathLocks) -> None:
+async def test_the_write_tool_refuses_forbidden_paths(context: ToolContext, locks: PathLocks) -> None:
     for path in ("/skills/x", "/etc/x", "../x", str(context.home.token_file)):
         with pytest.raises(ToolError):
             prepared(write_tool(locks), context, path=path, content="x")
@@ -124,7 +124,7 @@ async def test_the_action_names_the_link_target(context: ToolContext, locks: Pat
     assert call.actions[0].text == "tool:write:/workspace/secrets/key"
 
 
-async def test_list_shows_kinds_and_sizes(context: ToolContext) -> None:
+async def test_the_list_tool_shows_kinds_and_sizes(context: ToolContext) -> None:
     (context.agent.workspace / "b").mkdir()
     (context.agent.workspace / "a.txt").write_text("x" * 1234)
     assert (await run(list_directory, context)).text == "a.txt\t1,234 bytes\nb/"
@@ -133,7 +133,7 @@ async def test_list_shows_kinds_and_sizes(context: ToolContext) -> None:
         await run(list_directory, context, path="c")
 
 
-async def test_edit_shows_the_diff_and_applies_it(context: ToolContext, locks: PathLocks) -> None:
+async def test_the_edit_tool_shows_the_diff_and_applies_it(context: ToolContext, locks: PathLocks) -> None:
     path = context.agent.workspace / "f"
     path.write_text("one\ntwo\nthree\n")
     call = prepared(edit_tool(locks), context, path="f", old_string="two", new_string="2")
