@@ -73,7 +73,8 @@ class Services:
                 self._by_class[kind] = kind.of(self)
         if kind not in self._by_class:
             raise LookupError(
-                f"The service {cast('type', kind).__name__} does not exist. Add it with Services.add when Shoal opens."
+                f"The service {cast('type', kind).__name__} is not registered. Register it with "
+                "Services.add at startup."
             )
         return cast("ServiceT", self._by_class[kind])
 

@@ -410,7 +410,10 @@ def database_server() -> Iterator[str]:
 async def test_a_failed_turn_offers_a_retry(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
         await world.ada.says("Is it there?")
-        assert "`/retry` answers your message again." in (await world.ada.sees("rejected the request")).markdown
+        assert (
+            "To get a new answer to your message, write `/retry`."
+            in (await world.ada.sees("rejected the request")).markdown
+        )
         await world.ada.says("/retry")
         assert "/retry" not in (await world.ada.sees("There.")).markdown
 

@@ -139,7 +139,10 @@ def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> R
     harm, in seconds after AT_PLAIN.
     """
     number = number_of("plain")
-    notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers your message again.", "key": f"T{number}:reply:0"}
+    notice = {
+        "text": f"{ENDED_TWICE}\n\nTo get a new answer to your message, write `/retry`.",
+        "key": f"T{number}:reply:0",
+    }
     facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
     refused: Fact = {"kind": "refused", "at": "0", "key": f"T{number}:reply:0"}
     more = [post("x", f"DONE 1 {PLAIN} reef", at=1999)] * answered

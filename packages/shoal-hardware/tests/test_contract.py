@@ -1,4 +1,4 @@
-"""Runs the contract suite for tools against the four tools."""
+"""Runs the contract suite for tools against the four tools of this package."""
 
 import json
 

@@ -233,7 +233,9 @@ def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
 
 
 def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:
-    """Build the report to a subagent's parent. It wakes a waiting parent, adds a note or starts a turn."""
+    """Build the report to a subagent's parent. Depending on the caller's mode, the report wakes the waiting parent,
+    adds a note or starts a turn.
+    """
     if caller.mode == "wait":
         return Report(caller.thread)
     report = f"{finished.reply}\n" if finished.reply else ""

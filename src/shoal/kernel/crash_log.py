@@ -4,9 +4,8 @@ The file is written before and after each event without syncing to disk, because
 machine. A process that stops normally removes its entries, so only a crash leaves one. Each entry is a line of fixed
 width in its own slot, and adding one costs a single small write.
 
-At its next start, a process moves leftover entries into the database, where the crashes of all processes in a
-cluster count together. If an event crashes one process and then the process that took it over, a third process sets
-it aside.
+At its next start, a process moves leftover entries into the database, which counts the crashes of all processes in a
+cluster. If an event crashes one process and then the process that took it over, a third process sets it aside.
 """
 
 import asyncio

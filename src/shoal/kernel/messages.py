@@ -654,7 +654,7 @@ class Waiting(msgspec.Struct, frozen=True):
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:
     """Return the seconds to wait for further messages before a turn starts for these messages.
 
-    `before` are the messages that were answered last. `now` is in microseconds.
+    `before` holds the messages that were answered last. `now` is in microseconds.
 
     A single message is answered immediately. If a person sends several messages in a row, the turn waits until they
     have paused for `pause_seconds`. It waits for at most PAUSES_MAX pauses, and only while nobody else is waiting.

@@ -101,12 +101,12 @@ class Treatment(msgspec.Struct, frozen=True):
     """Pattern for the details of calls that are allowed."""
     allows: str = ""
     otherwise: Literal["", "ask", "deny", "owner"] = ""
-    """Treatment of all other calls. If empty, the effect decides in `standard`, and the owner's rules decide in other
-    profiles.
+    """Treatment of all other calls. If empty, the effect decides in the profile `standard`, and the owner's rules
+        decide in other profiles.
 
-    `ask`: need approval.
-    `deny`: denied.
-    `owner`: the owner's rules decide. Denied if no rule matches.
+        `ask`: the calls need approval.
+        `deny`: the calls are denied.
+        `owner`: the owner's rules decide. A call that matches no rule is denied.
     """
     others: str = ""
 

@@ -502,7 +502,9 @@ def _is_flag(character: str) -> bool:
 
 
 def _jamo(character: str) -> str:
-    """Classify a Korean letter: leading, vowel, trailing, or S for a complete syllable."""
+    """Classify a Korean character: L (leading), V (vowel), T (trailing), S (complete syllable), or empty for any
+    other.
+    """
     point = ord(character)
     if 0x1100 <= point <= 0x115F or 0xA960 <= point <= 0xA97C:
         return "L"

@@ -75,7 +75,7 @@ def finished_part(text: str) -> str:
         return _within_fence(text, fence)
     candidates = [match.start() for match in _MARK.finditer(text)][-ROUNDS_MAX:]
     for at in [len(text), *reversed(candidates)]:
-        begun = text[:at].rstrip("! \t\n")  # an image may start here
+        begun = text[:at].rstrip("! \t\n")  # also drop the `!` of an image whose link was cut off
         if closed(begun) == begun:
             return begun
     return text[: _last_block(text)].rstrip()

@@ -210,7 +210,7 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     before: int = 0
     """Length of the buffer before the last request added its messages."""
     closed: int = 0
-    """Number of messages up to and including the last assistant message. Their JSON has `closed_at` bytes."""
+    """Number of messages up to and including the last assistant message. Their JSON is `closed_at` bytes long."""
     closed_at: int = 0
     role: str = ""
     later: bytes = b""

@@ -266,8 +266,8 @@ _NOTHING: dict[str, Learned] = {}
 
 
 def read_learned(path: Path) -> dict[str, Learned]:
-    """Read the learned quirks by PROVIDER/MODEL. A damaged file counts as empty, because the quirks are learned
-    again.
+    """Read the learned quirks, keyed by PROVIDER/MODEL. A damaged file counts as empty, because Shoal can learn the
+    quirks again.
     """
     try:
         return {

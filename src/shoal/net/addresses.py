@@ -84,8 +84,8 @@ def site_of(url: str) -> str:
 def parse_target(url: str) -> WebAddress:
     """Parse an http or https URL.
 
-    Raises FetchError for other schemes and for deceptive forms: userinfo, hosts as single, octal or hexadecimal
-    numbers, trailing dots, IPv6 zones, control characters, and backslashes.
+    Raises FetchError for other schemes and for deceptive forms: userinfo, hosts written as one number or with octal or
+    hexadecimal parts, trailing dots, IPv6 zones, control characters, and backslashes.
     """
     if len(url) > URL_CHARS_MAX or _UNSAFE.search(url):
         raise FetchError("The URL is too long or contains spaces, backslashes or control characters.")

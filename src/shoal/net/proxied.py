@@ -1,4 +1,6 @@
-"""HTTP client for the environment's proxy. It uses httpx2's transport, without httpx2's redirects and cookies."""
+"""HTTP client for requests through the proxy that the environment configures. It uses httpx2's transport, but not its
+redirects and cookies.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping

@@ -76,8 +76,8 @@ def words_of(events: Sequence[Event], asker: str) -> Words:
 def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
     """Return the values in the JSON arguments of a call.
 
-    These are short arguments as a whole, and significant words such as URLs, numbers and paths. If `commands` is
-    true, every word with at least COMMAND_WORD_CHARS_MIN letters and digits counts.
+    The values are short arguments in full, and significant words from longer arguments, such as URLs, numbers and
+    paths. If `commands` is true, every word with at least COMMAND_WORD_CHARS_MIN letters and digits counts.
     """
     try:
         decoded: object = msgspec.json.decode(arguments or "{}")

@@ -39,9 +39,9 @@ _ROOT = Path("/sys/fs/cgroup")
 class CommandLimits(msgspec.Struct, frozen=True):
     """Limits of one command in an isolating sandbox. 0 means no limit.
 
-    memory_bytes_max: private memory of each process, and with a control group of all processes together.
-    file_bytes_max: size of the largest file that the command can write.
-    temporary_bytes_max: size of /tmp and of /dev/shm.
+    memory_bytes_max: private memory of each process. With a control group, the limit also applies to all processes
+    together. file_bytes_max: size of the largest file that the command can write. temporary_bytes_max: size of /tmp and
+    of /dev/shm.
     """
 
     memory_bytes_max: int = 2 * GIBIBYTE

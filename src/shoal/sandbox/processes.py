@@ -2,7 +2,7 @@
 
 How the end of a command is detected, usually without reading the process table:
 
-- If the first process ends, its pidfd becomes readable. The process is not waited for yet, so its id is not reused.
+- When the first process ends, its pidfd becomes readable. The process is not reaped yet, so its id is not reused.
 - All processes inherit the write end of an unused pipe. When the read end reports end-of-file, all have ended.
 - If some remain after a short wait (for `> >(tee log)` and similar), they are found in the process table and killed.
 - On timeout or cancellation, the session is killed. Then the table is searched until no process is left.

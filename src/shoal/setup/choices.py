@@ -18,7 +18,7 @@ SERVER = "server"
 OWN_SERVER = "mine"
 DEMO_TITLE = "None yet: use the built-in demo"
 NO_CHAT = "none"
-NO_CHAT_TITLE = "None: I will use the page and the terminal"
+NO_CHAT_TITLE = "None: I will use the web page and the terminal"
 
 
 def provider_titles() -> Mapping[str, str]:

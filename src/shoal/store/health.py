@@ -63,7 +63,7 @@ from shoal.store.wal_index import INDEX, WalIndex, parse_index, read_index, salt
 log = logging.getLogger(__name__)
 
 START_CHECK_SECONDS = 1.0
-"""Maximum duration of the check at startup, in seconds. A larger file is checked in the background."""
+"""Maximum duration of the check at startup, in seconds. A file that takes longer is checked in the background."""
 BACKGROUND_CHECK_SECONDS = 120.0
 """Maximum duration of the daily check, in seconds. The check delays the reuse of the -wal."""
 RESCUES_MAX = 100
@@ -408,7 +408,10 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
         with path.open("rb") as file:
             lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
     if lacks_the_last:
-        raise StoreCorrupt(f"{path} lacks the latest writes: it was in use, and its {wal.name} is missing. {_PUT_BACK}")
+        raise StoreCorrupt(
+            f"{path} lacks the latest writes: it was copied or replaced while in use, and its {wal.name} is "
+            f"missing. {_PUT_BACK}"
+        )
 
 
 def _used(path: Path) -> Path:

@@ -296,7 +296,7 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
             case Branched(after=after, by=by):
                 line.author, line.text, line.trusted = by, f"continues after {after}", True
             case Forked(thread=source, seq=seq, by=by):
-                line.author, line.text, line.trusted = by, f"copied from {source} up to {seq}", True
+                line.author, line.text, line.trusted = by, f"copied from {source} up to event {seq}", True
             case FilesRestored(turn=turn, restored=restored, by=by, tainted_by=read):
                 line.author, line.text, line.trusted = (
                     by,

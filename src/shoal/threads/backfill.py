@@ -1,4 +1,4 @@
-"""Before a turn starts, read messages that the thread missed from its platform's history."""
+"""Before a turn starts, read the messages that the thread missed from the history of its platform."""
 
 import asyncio
 import logging

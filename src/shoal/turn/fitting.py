@@ -107,7 +107,7 @@ class Tally:
         self.plain = [0]
         """Total units before each index. A result with an excerpt counts as its stub."""
         self.excerpts = [0]
-        """Total units before each index that are saved if stubs replace excerpts."""
+        """Running totals: units saved before each index if stubs replace the excerpts."""
         self.turns: list[int] = []
         """Indexes of the first message of each turn."""
         self.steps: list[int] = []

@@ -262,7 +262,8 @@ class PromptFile(NamedTuple):
     def section(self, text: str, source: str, part: str = "system") -> PromptSection:
         """Build the section that contains `text`.
 
-        If untrusted content influenced the file, `source` names it, and the text is put in an untrusted block.
+        If untrusted content influenced the text, `source` names that content, and the text is put in an untrusted
+        block.
         """
         if not text or not source:
             shown = f"{self.heading}{text}" if text else ""

@@ -80,7 +80,7 @@ class Charge(msgspec.Struct, frozen=True):
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
     """Chain of the turns that led to a subagent's turn, from the root turn to the direct caller."""
     audience: Audience = Audience()
-    """Readers of the conversation. They determine whether the remaining budget may be shown."""
+    """Readers of the conversation, on whom it depends whether the remaining budget may be shown."""
     ceiling: Ceiling | None = None
 
     @property
@@ -160,7 +160,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
                 await self.store.budget.release(charge.id)
 
     async def record(self, charge: Charge, usage: Usage, usd: float | None) -> None:
-        """Record a call outside a turn's steps, once per id, and settle its reservation."""
+        """Record a call that is not part of a turn, once per id, and settle its reservation."""
         with anyio.CancelScope(shield=True):
             await self.store.ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 

@@ -65,7 +65,7 @@ TOKEN_BYTES = 8
 """Estimated memory for each token: four bytes for the text, and four bytes for its encoded copy in the request."""
 LOADED_AT_ONCE_MAX = 500
 
-TRY_AGAIN = "`/retry` answers your message again."
+TRY_AGAIN = "To get a new answer to your message, write `/retry`."
 WHY_DROPPED: dict[Outcome, str] = {
     "aborted": "The turn was stopped before you were asked",
     "failed": "The turn failed before you were asked",

@@ -118,7 +118,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
             tree.leave(path, "it contains no conversation entries")
             continue
         if key in known:
-            tree.leave(path, "it is also in sessions.sqlite3 or another file")
+            tree.leave(path, "its conversation was already read from sessions.sqlite3 or another file")
             continue
         since = time_of(first.get("created_at")) or changed_at(path)
         results += read_thread(found, key, "", entries, since, known)

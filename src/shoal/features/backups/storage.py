@@ -88,5 +88,5 @@ def backup_storage(config: Config, home: Home) -> BackupStorage | None:
         raise ConfigError(["backup.to contains a null character. Specify a directory or s3://BUCKET/PREFIX."])
     folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
     if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
-        raise ConfigError([f"backup.to: every backup would contain {folder} itself. Specify a directory elsewhere."])
+        raise ConfigError([f"backup.to: {folder} is inside the data that is backed up. Specify another directory."])
     return DirectoryStorage(folder) if where else None

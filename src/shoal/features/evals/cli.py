@@ -97,7 +97,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         for first in sorted(firsts.values(), key=lambda first: first.seq):
             print(f"{thread}, event {first.seq}: {printable(first.detail)}")
         if len(replay_view.differences) > len(firsts):
-            print(f"  and {counted(len(replay_view.differences) - len(firsts), 'more call')} in this thread")
+            print(f"  and {counted(len(replay_view.differences) - len(firsts), 'more differing call')} in this thread")
     if not as_json:
         within = f" in {counted(count, 'thread')}" if id is None else ""
         parts = [f"{identical} identical"]

@@ -96,7 +96,7 @@ def confirm_mcp(
     for kind, names in options:
         for name in names:
             if chosen.setdefault(name, kind) != kind:
-                raise InvalidInput(f"{name[:80]!r} has two different kinds. Specify one kind per tool.")
+                raise InvalidInput(f"{name[:80]!r} is listed under several kinds. List each tool only once.")
     _print_kinds(known, chosen)
     if not yes and not click.confirm("Confirm?"):
         echo("Nothing was changed.")

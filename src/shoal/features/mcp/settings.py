@@ -32,8 +32,8 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     """Environment of the program, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits no other
     variables."""
     sandbox: bool = False
-    """Whether the program runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on
-    the host."""
+    """Whether the program runs in bubblewrap, with the network settings of [sandbox] and its own folder, instead of
+    directly on the host."""
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """URL of a running server that uses streamable HTTP. Private addresses are allowed."""
     headers: dict[str, Secret] = {}

@@ -81,7 +81,7 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
         line = _entry_line(text)
         words = line.removeprefix("- ")
         audience = context.purpose.audience
-        if scope is None:  # the person may also write in other channels
+        if scope is None:  # the entry must also apply when the person writes in another channel
             scope = "person" if audience.person else "channel"
         path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
         person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)

@@ -146,7 +146,9 @@ class Children(msgspec.Struct, eq=False):
         return ToolOutput(f"{head}\n{ended.reply}".rstrip(), is_error=is_error, tainted_by=ended.tainted_by)
 
     async def stop(self, thread: ThreadId) -> int:
-        """Stop the running children of a thread, including those in other processes. Return their number."""
+        """Stop the running children of a thread, including those in other processes. Return the number of stopped
+        children.
+        """
         working = await self.store.children.working(thread)
         for child in working:
             receipt = await self.store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))

@@ -326,7 +326,7 @@ class Undo:
                 return rows[-1][0]
             await self._check_is_no_copy(thread, LAST_TURN)
             fewer = f"Only {len(rows)} turns here have" if len(rows) > 1 else "Only one turn here has"
-            raise NotFound(f"{fewer if rows else 'No turn here has'} changed files that can still be undone.")
+            raise NotFound(f"{fewer if rows else 'No turn here has'} file changes that can still be undone.")
         row = await self._rows.get(turn)
         if row is None or await self._family(thread) != await self._family(row.thread):
             if await self._check_is_no_copy(thread, turn):

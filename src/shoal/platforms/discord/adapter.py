@@ -111,8 +111,8 @@ nonce.
 DONE = "Done."
 LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
-"""Maximum number of messages searched for a post with an unknown outcome. They are at most LOOK_BACK old, because posts
-are retried for a day.
+"""Maximum number of messages searched for a post with an unknown outcome. Older messages than LOOK_BACK are not
+searched, because a post is retried for at most a day.
 """
 CHAIN_READ_MAX = 500
 EDIT_WAIT_SECONDS_MAX = 30.0

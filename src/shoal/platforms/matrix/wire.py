@@ -323,7 +323,7 @@ class _SyncedRooms(msgspec.Struct, frozen=True):
 
 
 class _ToDevice(msgspec.Struct, frozen=True):
-    """Messages from other devices, which include keys."""
+    """Messages sent directly from other devices, such as encryption keys."""
 
     events: tuple[msgspec.Raw, ...] = ()
 

@@ -264,7 +264,7 @@ def copy(context: CommandContext, profile: str, name: str) -> None:
 
 @command(permissions, example="shoal permissions discard mine")
 def discard(context: CommandContext, name: str) -> None:
-    """Delete your own profile NAME. Fails if an agent uses it."""
+    """Delete the custom profile NAME. Fails if an agent uses it."""
     with as_usage():
         call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
     print("Removed.")

@@ -522,7 +522,9 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.show_notice(f"[{counted(changed, 'file')} changed. /undo shows and reverts the changes.]")
+                self.screen.show_notice(
+                    f"[{counted(changed, 'file')} changed. /undo shows the changes, /undo last reverts them.]"
+                )
             case FilesRestored(restored=restored, by=by):
                 self.screen.show_notice(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
             case _:

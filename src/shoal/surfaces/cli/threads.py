@@ -259,4 +259,4 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
     if costs.left_out:
         print(f"Older messages omitted: {costs.left_out}.")
     if costs.fitted:
-        print("Instructions and tools are shortened to fit this window.")
+        print("Instructions and tool descriptions are shortened to fit the context window.")

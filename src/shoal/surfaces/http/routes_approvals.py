@@ -27,10 +27,9 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A decision on an approval, or on the calls of a card.
 
     scope: "once" applies to this call only. "thread" applies to the same call with the same content in the whole
-    thread. It is an error if the approval's `uncovered` is set. With "always", the owner also creates the rule that
-    `always` describes.
-    calls: numbers of the calls on the card to decide, or empty for all pending calls. Allowing some calls denies the
-    rest. Denying some calls leaves the rest pending.
+    thread. It is rejected if the approval's `uncovered` is set. With "always", the owner also creates the rule that
+    `always` describes. calls: numbers of the calls to decide, as shown on the card, or empty for all pending calls.
+    Allowing some calls denies the rest. Denying some calls leaves the rest pending.
     """
 
     decision: Literal["allow", "deny"]

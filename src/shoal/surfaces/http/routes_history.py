@@ -1,4 +1,4 @@
-"""Calls about history: search, renaming, export and deletion of threads, and the available models."""
+"""Calls for searching, renaming, exporting and deleting threads, and the call that lists the available models."""
 
 import re
 from collections.abc import AsyncIterator, Sequence

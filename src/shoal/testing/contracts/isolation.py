@@ -163,7 +163,7 @@ class IsolationContract:
     async def test_a_command_cannot_change_device_permissions(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """Changed permissions of a host device would apply to every user of the machine."""
+        """Changing the permissions of a host device would affect every user of the machine."""
         devices = "null zero full random urandom tty"
         text = f"for name in {devices}; do chmod 644 /dev/$name 2>/dev/null && echo WORKED $name; done; echo end"
         result = await self.run(sandbox, mounts, text)

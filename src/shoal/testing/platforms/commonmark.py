@@ -19,7 +19,7 @@ def shown_text(text: str, *, html: bool, break_: str) -> str:
 
 
 def shown_runs(text: str, *, html: bool, break_: str) -> list[Run]:
-    """Return the visible text as runs of text with the same styles."""
+    """Return the visible text as runs, each with one set of styles."""
     parser = MarkdownIt("commonmark", {"html": html}).enable("strikethrough")
     if not html:
         parser.disable(["html_block", "html_inline"])

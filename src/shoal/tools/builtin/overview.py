@@ -105,7 +105,7 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Plans(NamedTuple):
-    """Upcoming runs in order of time, and failing schedules."""
+    """Upcoming runs in chronological order, and failing schedules."""
 
     coming: Sequence[Coming]
     failing: Sequence[Coming]

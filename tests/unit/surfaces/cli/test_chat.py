@@ -99,4 +99,4 @@ def test_a_pending_approval_is_asked_again(shoal: Shoal) -> None:
 
 def test_changed_files_are_reported_without_ids(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="write hello to notes.txt\ny\n/undo\n")
-    assert "[1 file changed. /undo shows and reverts the changes.]" in ran.out
+    assert "[1 file changed. /undo shows the changes, /undo last reverts them.]" in ran.out

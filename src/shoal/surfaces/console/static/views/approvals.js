@@ -46,7 +46,7 @@ function Suggestions() {
   return html`
     <section class="suggested" aria-labelledby="suggested">
       <h2 id="suggested">Suggested rules</h2>
-      <p class="intro">You allowed each of these calls every time. With a rule, the agent runs that call without asking, starting with its next turn.</p>
+      <p class="intro">You allowed each of these calls every time the agent asked. If you add a rule, the agent runs the call without asking, starting with its next turn.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       <ul class="cards">
         ${rules.map(

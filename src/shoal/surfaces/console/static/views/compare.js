@@ -245,7 +245,7 @@ function Step({ step, one, model, runs }) {
     <section class="pair-of">
       <h3>Call ${step.number}${runs > 1 ? `, run ${one.run}` : ""} <span class=${`cell is-${one.difference}`}>${NAMES[one.difference]}</span></h3>
       <div class="both">
-        <${Side} title=${step.model ? `Recorded, by ${step.model}` : "Recorded"} answer=${step.recorded} lines=${left} />
+        <${Side} title=${step.model ? `Recorded (${step.model})` : "Recorded"} answer=${step.recorded} lines=${left} />
         <${Side} title=${model} answer=${one.answer} lines=${right} />
       </div>
     </section>

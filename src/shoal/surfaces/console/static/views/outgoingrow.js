@@ -7,7 +7,7 @@ function words(message, running) {
     case "sending":
       return "Sending…";
     case "offline":
-      return "Not sent yet. The page sends this message when Shoal is reachable again.";
+      return "Not sent yet. It will be sent when Shoal is reachable again.";
     case "accepted":
       if (message.kind === "steer") return "Sending to this turn…";
       return running ? "Queued for the next turn" : "Delivered";

@@ -24,7 +24,7 @@ export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
   const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. If no rule matches, the profile standard decides by the effect of the call. Other profiles deny it." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. If no rule matches, the profile “standard” decides by the effect of the call, and other profiles deny the call." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Tester} found=${found} words=${words} />
         <${OwnRules} found=${found} reload=${reload} />
@@ -159,7 +159,7 @@ function RuleForm({ rule, found, reload, close }) {
           ${found.profiles.some((one) => !one.built_in) && html`<optgroup label="Your profiles">${found.profiles.filter((one) => !one.built_in).map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>`}
         </select></label>`}
       </div>
-      <p class="card-foot"><span class="faint">Saving changes shoal.toml and adds an entry to the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
+      <p class="card-foot"><span class="faint">When you save, Shoal updates shoal.toml and adds an entry to the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

@@ -9,7 +9,7 @@ import { Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 const SCOPES = [
-  ["chat", "chat in their own conversations only"],
+  ["chat", "chat, only in the person's own conversations"],
   ["read", "read everything"],
   ["approve", "read everything and decide approvals"],
   ["admin", "full access"],
