@@ -158,6 +158,7 @@ def test_tab_completes_the_input(shoal: Shoal, home: Path) -> None:
         screen.sees("bour.md")
         screen.type("\r")
         screen.sees("fixed answers")
+        screen.sees(TOOLBAR)
         screen.type("\x04")
         assert screen.process.wait(WAIT_SECONDS) == 0
     (said,) = [
