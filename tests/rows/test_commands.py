@@ -104,7 +104,7 @@ class TestChannelCommands:
     def test_context_and_new_apply_to_the_last_conversation(self, shoal: Running) -> None:
         channel = fresh(shoal)
         assert slash(shoal, "context", "history", channel=channel) == "This channel has no saved conversations."
-        assert "not spoken with me" in slash(shoal, "context", "clear", channel=channel)
+        assert "not written to me" in slash(shoal, "context", "clear", channel=channel)
         assert "begins a new conversation" in slash(shoal, "new", channel=channel)
         asks(shoal, channel, "ctx-one")
         saved = slash(shoal, "context", "save the moorings", channel=channel)
@@ -173,7 +173,7 @@ class TestChannelCommandsElsewhere:
         assert there.command("/stop") == "Nothing is running here."
         assert "This channel has no messages" in there.command("/status")
         assert "This channel has no saved conversations" in there.command("/context history")
-        assert "not spoken with me" in there.command("/context clear")
+        assert "not written to me" in there.command("/context clear")
         gate = Gate()
         shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
         there.says(word)

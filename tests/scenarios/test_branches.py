@@ -367,7 +367,7 @@ async def test_without_chat_threads_the_owner_gets_the_copy_on_the_page(tmp_path
             await person.says("hello")
             await world.happens(person.thread, "turn_finished")
             world.model.add("hi")
-        assert "cannot contain a copy" in await bob.asks("/fork")
+        assert "cannot create a copy here" in await bob.asks("/fork")
         answer = await ada.asks("/fork")
         assert answer.startswith("The copy is on the page: `web:lobby:")
         copy = ThreadId(answer.split("`")[1])

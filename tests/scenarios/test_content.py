@@ -332,7 +332,7 @@ async def test_a_thread_approval_applies_to_people_as_trusted_as_its_approver(
             await world.ada.sees("again")
             assert len(await asked(world)) == 1
         else:
-            assert "is more trusted than the person who asks now" in (await asks(world, 2))[1]
+            assert "is more trusted than the person asking now" in (await asks(world, 2))[1]
 
 
 async def test_a_thread_approval_does_not_apply_in_a_tainted_turn(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ async def makes(scene: Scene, name: str) -> str:
     if scene.stand.makes_channels:
         return told.rpartition(":")[2].rstrip(".")
     assert "I cannot create channels on " in told
-    assert "from the next message on" in await scene.ada.asks(f"/agent bind {name}", where=scene.stand.harbour)
+    assert "starting with the next message" in await scene.ada.asks(f"/agent bind {name}", where=scene.stand.harbour)
     return scene.stand.harbour
 
 

@@ -134,7 +134,9 @@ def test_the_nanobot_database_is_read(bring: Bring, shoal: Shoal, tmp_path: Path
     )  # fmt: skip
     lines = bring("nanobot", root)
     assert texts(shoal, "Stored") == ["from the database"]
-    assert "it is also in sessions.sqlite3" in left(lines)["workspace/sessions/telegram_7.jsonl"]
+    assert (
+        "its conversation was already read from sessions.sqlite3" in left(lines)["workspace/sessions/telegram_7.jsonl"]
+    )
 
 
 def test_open_webui_messages_and_settings_are_read_from_their_own_tables(

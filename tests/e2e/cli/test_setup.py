@@ -257,7 +257,7 @@ async def test_setup_resumes_where_it_was_left(start: Start, home: Path) -> None
         await at(terminal, "Enter goes back): ", TOKEN)
         await at(terminal, "a direct message")
         terminal.presses(b"\x03")
-        await at(terminal, "Setup stopped. Settings so far are saved.")
+        await at(terminal, "Setup stopped. The settings that you completed are saved.")
         shown = await at(terminal, f"Run '{PROGRAM} setup' to continue where you left off.")
         assert await asyncio.to_thread(terminal.ends) == 130
         assert "Nothing was changed" not in shown + terminal.screen

@@ -86,7 +86,7 @@ async def test_failed_uploads_are_reported_and_failed_downloads_retried(
     blocked = SyncedFolders(LocalFiles(tmp_path / "shoal.db"), b.settings, b.home, b.marks)
     b.write(b.agent.workspace / "g", "2")
     (notice,) = await blocked.push(THREAD, b.agent)
-    assert "to other machines failed" in notice
+    assert "could not send the changes made here to other machines" in notice
 
 
 async def test_paths_of_another_machine_map_to_this_one(machines: tuple[Machine, Machine]) -> None:

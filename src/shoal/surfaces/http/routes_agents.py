@@ -185,7 +185,7 @@ async def bindings(store: Store) -> list[Binding]:
 
 @routes("PUT /api/bindings", ADMINS)
 async def bind(lifecycle: AgentLifecycle, by: Principal, body: NewBinding) -> Binding:
-    """Bind a channel to an agent. The agent answers there from the next message on."""
+    """Bind a channel to an agent. The agent answers there, starting with the next message."""
     thread = make_thread_id(body.platform, body.channel, "0")
     return await lifecycle.bind(body.agent, thread, by.person, body.listen)
 

@@ -118,7 +118,7 @@ def test_the_usual_forms_are_parsed(text: str, expected: str) -> None:
         ("weekly", "Add a day and a time"),
         ("every 7 minutes", "does not divide an hour or a day evenly"),
         ("every 2 days at 9", "does not divide an hour or a day evenly"),
-        ("every day at 9:00 and 17:30", "one minute of the hour"),
+        ("every day at 9:00 and 17:30", "same minute of the hour"),
         ("today at 9", "has passed"),
         ("2026-01-05T08:00Z", "has passed"),
         ("in 0 minutes", "has passed"),
