@@ -132,7 +132,7 @@ def test_a_port_in_use_is_reported_and_not_written(shoal: Shoal, home: Path) -> 
         port = other.getsockname()[1]
         assert not is_free("127.0.0.1", port)
         ran = shoal("setup", "--set", f"web.port={port}")
-    assert f"Another program is using port {port} of 127.0.0.1." in ran.out
+    assert f"Another program is using port {port} on 127.0.0.1." in ran.out
     assert ran.code == 1
     assert str(port) not in (home / "shoal.toml").read_text()
 
