@@ -31,7 +31,7 @@ so the file may be empty or missing. If several sources set a key, the first one
 1. options of the command, such as `--port`
 2. variables `SHOAL_SECTION__KEY`, with `__` between levels, such as `SHOAL_TURNS__STEPS_MAX=40` and
    `SHOAL_PLATFORMS__TELEGRAM__TOKEN=…`. `SHOAL_TIMEZONE` sets the time zone. Values are TOML (`true`, `3`,
-   `["a", "b"]`) or text. You can separate lists of text by commas
+   `["a", "b"]`) or text. You can also write a list of text as items separated by commas
 3. `shoal.toml`
 4. [variables of other tools](#variables-of-other-tools)
 
@@ -164,7 +164,7 @@ def is_shared(kind: type[msgspec.Struct], key: Key) -> bool:
 def reference() -> str:
     parts = [HEAD]
     for path, kind in [("", whole_config()), *documented_sections()]:
-        about = " ".join((inspect.getdoc(kind) or "").split()) if path else "Write these before the first table."
+        about = " ".join((inspect.getdoc(kind) or "").split()) if path else "Write these keys before the first table."
         if is_live(tuple(path.removesuffix(".NAME").split("."))):
             about += LIVE
         rows = [
@@ -182,7 +182,7 @@ def reference() -> str:
         for platform in BUILT_IN
         for key, variable in built_in(platform).variables.items()
     ]
-    title = "## Variables of other tools\n\nThey apply if the file does not set the key.\n"
+    title = "## Variables of other tools\n\nThese variables apply if the file does not set the key.\n"
     return "\n".join([*parts, title, "| variable | key |", "|---|---|", *rows]) + "\n"
 
 
