@@ -47,7 +47,7 @@ function Target({ answer, reload }) {
     <form class="card form" onSubmit=${submit}>
       <h2>${answer.has_place ? "Change location" : "Set up backups"}</h2>
       <div class="pair">
-        <label>Folder on the server, or bucket <input name="to" required defaultValue=${answer.to} placeholder="/mnt/disk/shoal or s3://bucket/shoal" spellcheck="false" /></label>
+        <label>Folder on the server, or S3 bucket <input name="to" required defaultValue=${answer.to} placeholder="/mnt/disk/shoal or s3://bucket/shoal" spellcheck="false" /></label>
         <label>How often <select name="hours" defaultValue=${String(answer.every_hours)}>${RHYTHMS.map(([hours, words]) => html`<option key=${hours} value=${hours} selected=${hours === answer.every_hours}>${words}</option>`)}</select></label>
       </div>
       <p class="card-foot"><span class="faint">Saving makes a backup there immediately and verifies it.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Backing up…" : "Save"}</button></p>

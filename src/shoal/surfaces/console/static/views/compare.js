@@ -147,7 +147,7 @@ function Begin({ threads, running, run, stop, reload }) {
     <form class="form compare-form" onSubmit=${choose}>
       <label>Model <input list="compare-models" value=${fields.model} required disabled=${running} placeholder="PROVIDER/MODEL" onInput=${set("model")} /></label>
       <datalist id="compare-models">${(models || []).map((one) => html`<option value=${one.name} />`)}</datalist>
-      <label>Number of turns, conversation or #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
+      <label>Turns: a number, a conversation or a #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
       <datalist id="compare-threads">${threads.map((info) => html`<option value=${info.thread}>${threadName(info)}</option>`)}</datalist>
       <label>Limit in US$ (0 means no limit) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>

@@ -145,7 +145,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
     `;
   }
   const words = {
-    cleared: "Conversation cleared: the agent starts fresh from here",
+    cleared: "The conversation was cleared, and the agent starts fresh from here",
     compacted: "Older messages were summarized for the agent",
     forked: "Everything above was copied from another conversation",
     limit: `Limit reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,

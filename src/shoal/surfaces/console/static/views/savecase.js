@@ -49,7 +49,7 @@ export function SaveCase({ thread, turn, session, close }) {
   return html`
     <${Dialog} label="Save as test case" close=${close}>
       <form class="form" onSubmit=${save}>
-        <p class="faint">A test case contains the conversation up to this turn and its tool results. Choose what to expect from the next run.</p>
+        <p class="faint">A test case contains the conversation up to this turn, and the turn's tool results. Choose what to expect from the next run.</p>
         <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" title="Lowercase letters, digits and hyphens" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
         <label>Purpose (optional) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
         ${rows.map(

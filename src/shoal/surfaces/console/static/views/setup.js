@@ -12,7 +12,7 @@ const STATES = { connected: "connected", connecting: "connecting…", failing: "
 export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
-    <${Place} intro="Models, and the chats where people reach your agents. Shoal tests each change. It takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
+    <${Place} intro="Models, and the chats where people reach your agents. Shoal tests each change, which then takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
       ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Prices} /><${Commands} />`}
     <//>
   `;

@@ -52,7 +52,7 @@ export function Today() {
   const wrong = overview ? ended(overview.hours, (outcome) => FAULTS[outcome]) : 0;
   const faults = overview ? wrong + overview.failing.length : 0;
   return html`
-    <${Place} intro="The last 24 hours and the next 24." problem=${problem} reload=${reload} loading=${!overview}>
+    <${Place} intro="The last 24 hours and the next 24 hours." problem=${problem} reload=${reload} loading=${!overview}>
       ${overview && html`
         <${Figures} figures=${[
           { name: "Done", value: count(ended(overview.hours, (outcome) => outcome === "done")), note: turns ? `of ${count(turns)} turns` : "no turns yet" },
