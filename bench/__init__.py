@@ -1,1 +1,3 @@
-"""Benchmarks, run by `make bench`. They compare Shoal's own cost with the bare requests; see docs/benchmark.md."""
+"""Benchmarks, run by `make bench`. They compare Shoal's overhead with bare requests to the model; see
+docs/benchmark.md.
+"""

@@ -34,7 +34,7 @@ RESULTS = ROOT / "bench" / "results"
 
 
 def loop_ms() -> float:
-    """Return the CPU milliseconds of a fixed loop, which shows the machine's current speed."""
+    """Return the CPU time of a fixed loop in milliseconds, as a measure of the machine's current speed."""
     began = time.process_time()
     total = 0
     for number in range(200_000):

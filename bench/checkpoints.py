@@ -1,5 +1,5 @@
-"""The cost of workspace checkpoints with a thousand files: the first one, one without changes, and one with a changed
-file.
+"""The cost of checkpoints of a workspace with a thousand files: the first checkpoint, a checkpoint without changes, and
+a checkpoint after one file has changed.
 """
 
 import tempfile

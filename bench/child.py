@@ -18,8 +18,8 @@ SHOAL = str(Path(sys.executable).with_name("shoal"))
 
 
 class Ended(NamedTuple):
-    """The output of a finished process, the seconds to its first output and to its end, and its CPU seconds including
-    children.
+    """The result of a finished process: its output, the seconds until its first output and until its end, and its CPU
+    seconds including children.
     """
 
     output: str
@@ -38,7 +38,7 @@ def new_home(llm: str, more: str = "") -> Generator[Path]:
 
 
 def environment(home: Path) -> Mapping[str, str]:
-    """Return an environment without this user's settings, except those for finding programs."""
+    """Return an environment without this user's settings. Keeps only PATH, the locale and TMPDIR."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "TMPDIR")}
     return {**kept, "HOME": str(home.parent), "SHOAL_HOME": str(home), "NO_COLOR": "1"}
 
@@ -80,7 +80,6 @@ def fake_model(latency_ms: int = 0) -> Generator[str]:
 
 
 def resident_kib(pid: int) -> int:
-    """Return a process's resident memory in KiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])

@@ -60,7 +60,7 @@ class Noting(Bookkeeper):
 
 
 class Hanging(Noting):
-    """A worker that takes a thread, reports that, and never finishes."""
+    """A worker that takes a thread, reports it, and never finishes the turn."""
 
     async def advance(self, thread: ThreadId) -> None:
         await self._store.journal.lease(thread)
@@ -176,13 +176,12 @@ def add_idle_threads(url: str) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def idle_cpu(url: str) -> float:
-    """Return the CPU milliseconds per second of an idle worker."""
+    """Return the CPU milliseconds that an idle worker uses per second."""
     with workers(url, 1) as (process,):
         async with await AsyncConnection.connect(url):
             await asyncio.sleep(1)
@@ -192,7 +191,7 @@ async def idle_cpu(url: str) -> float:
 
 
 async def rescued_seconds(url: str) -> float:
-    """Return the seconds from the SIGKILL of a worker to the end of its turn on another worker."""
+    """Return the seconds from the SIGKILL of a worker until another worker finishes its turn."""
     clock = SystemClock()
     driver = await open_postgres(url, PoolSettings(connections_max=4))
     store, thread = Store(driver, clock), make_thread_id("bench", "rescued", clock.new_id())

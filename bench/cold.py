@@ -10,7 +10,7 @@ STARTS = 7
 
 
 def measure() -> list[Row]:
-    """Start each program `STARTS` times, alternating between them, after one start that does not count. Only the first
+    """Start each program `STARTS` times, alternating between them, after one uncounted start of each. Only the first
     start creates the home.
     """
     shoal: list[Ended] = []

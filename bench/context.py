@@ -49,7 +49,7 @@ async def _measure() -> list[Row]:
 
 
 async def _fill(world: World, turns: int, text: str) -> None:
-    """Append turns of four events each, as the app would have written them."""
+    """Append turns of four events each, as the app would write them."""
     store, thread, ada = world.app[Store], world.ada.thread, Author("ada", "ada", trusted=True)
     for number in range(turns):
         prompt = Prompt(thread, f"filled {number}", f"{number}: {text}", ada, world.app[Clock].now())
@@ -100,7 +100,9 @@ def _run(app: Services, thread: ThreadId) -> TurnRun:
 
 
 async def _pause() -> tuple[float, int]:
-    """Measure the event loop's longest pause, from the message that triggers a compaction to its answer."""
+    """Measure the event loop's longest pause in milliseconds, from the message that triggers a compaction until the
+    conversation is summarized.
+    """
     turns = 400
     text = WORDS * (TOKENS * CHARS_PER_TOKEN // (2 * turns * len(WORDS)))
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
@@ -117,13 +119,14 @@ async def _pause() -> tuple[float, int]:
 
 
 async def _longest_pause(world: World, after: int) -> float:
-    """Return the longest pause in seconds until the conversation is summarized."""
+    """Return the event loop's longest pause in seconds before the conversation is summarized."""
     longest, until = 0.0, time.monotonic() + 20
     while not await _compacted(world, after) and time.monotonic() < until:
         for _ in range(20):
             began = time.perf_counter()
             await asyncio.sleep(TICK_SECONDS)
             longest = max(longest, time.perf_counter() - began - TICK_SECONDS)
+    assert await _compacted(world, after), "the conversation was not summarized within 20 seconds"
     return longest
 
 

@@ -1,4 +1,6 @@
-"""The cost of deciding on a shell command: a thousand commands as agents write them, each seen for the first time."""
+"""The cost of a permission decision on a shell command: a thousand commands as agents write them, each seen for the
+first time.
+"""
 
 import subprocess
 import tempfile

@@ -1,5 +1,6 @@
-"""The cost of a long history: a home with a million events against an empty one, at start, during turns, and in
-queries."""
+"""The cost of a long history: a home with a million events compared with an empty one, at start, during turns, and in
+queries.
+"""
 
 import asyncio
 import random
@@ -30,7 +31,7 @@ TURNS = 25
 """Turns per thread, with four events each."""
 CHANNELS = 100
 ROUNDS = 3
-"""Starts per home. The median counts."""
+"""Starts per home. The median is reported."""
 READS = 5
 FIRST_TURN_MAX = 1.2
 PAGE = (

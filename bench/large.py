@@ -66,7 +66,7 @@ def measure() -> list[Row]:
 
 @asynccontextmanager
 async def large(home: Path) -> AsyncGenerator[tuple[Services, str]]:
-    """Serve an app with a large home, which is created unless it exists."""
+    """Serve an app with a large home. Creates the home if it does not exist."""
     is_new = not (home / "shoal.db").exists()
     settings: dict[str, object] = {"mailbox": {"pause_seconds": 0}}
     async with (

@@ -71,7 +71,7 @@ async def talk(found: Server, names: list[str]) -> None:
 
 
 def measure() -> list[Row]:
-    """Measure memory when idle, when warm, and after the threads, with a pause before each measurement."""
+    """Measure memory when idle, when warm, and after messages to all threads, with a pause before each measurement."""
     with fake_model() as url, new_home(url) as home, server(home) as found:
         time.sleep(1)
         idle = resident_kib(found.pid)

@@ -64,7 +64,7 @@ STARTED = """() => {
 
 
 def measure() -> list[Row]:
-    """Measure milliseconds and kilobytes of the page. Returns no rows without Chromium."""
+    """Measure the page's times in milliseconds and its size in kilobytes. Returns no rows without Chromium."""
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
         print("Skipping the page benchmark: no Chromium found. Run scripts/browser.sh to install it.")

@@ -39,6 +39,6 @@ HISTORY = (
     Block("long", PLAIN, 380),
     Block("long", PLAIN, 10),
 )
-"""500 turns in one thread, of which three blocks count: turns 6 to 15, 91 to 110, and 491 to 500."""
+"""500 turns in one thread. Only three blocks are measured: turns 6 to 15, 91 to 110, and 491 to 500."""
 HISTORY_AT = {10: 2, 100: 4, 500: 6}
 FAN = (Block("warm", PLAIN, 5), Block("fan", PLAIN, 5, threads=200))

@@ -67,7 +67,7 @@ def ours(provider: Provider, request: ModelRequest) -> Callable[[], Awaitable[No
 
 
 def bare(client: httpx2.AsyncClient, url: str, body: bytes) -> Callable[[], Awaitable[None]]:
-    """Return the same call through the bare client, without parsing the stream."""
+    """Return a call through the bare client, which does not parse the stream."""
     headers = {"authorization": "Bearer key", "content-type": "application/json"}
 
     async def call() -> None:

@@ -334,10 +334,10 @@ async def measure(model: Path) -> dict[str, float]:
         await driver.close()
         return {
             "paraphrases found first, of 50": sum(place == 0 for place in places[:50]),
-            "among the first three": sum(place < 3 for place in places[:50]),
-            "among the eight that are shown": sum(place < 8 for place in places[:50]),
+            "paraphrases among the first three": sum(place < 3 for place in places[:50]),
+            "paraphrases among the eight shown": sum(place < 8 for place in places[:50]),
             "riddles found first, of 40": sum(place == 0 for place in places[50:]),
-            "riddles among the eight that are shown": sum(place < 8 for place in places[50:]),
+            "riddles among the eight shown": sum(place < 8 for place in places[50:]),
             "found first, of 90": sum(place == 0 for place in places),
             "the same, comparing all full-precision vectors": best,
             "unrelated questions that find something, of 50": sum(map(bool, unlike)),
@@ -360,6 +360,6 @@ def _direction(vector: Sequence[float]) -> list[float]:
 if __name__ == "__main__":
     if not MODEL.exists() and len(sys.argv) == 1:
         sys.exit(f"{MODEL} does not exist. Run scripts/recall-model.sh, or pass the path of a GGUF embedding model.")
-    sys.path.append(str(MODEL.parent / "python"))  # that script puts the model's runtime there
+    sys.path.append(str(MODEL.parent / "python"))  # recall-model.sh installs the model's runtime there
     found = asyncio.run(measure(Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL))
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")

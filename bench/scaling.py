@@ -23,7 +23,9 @@ TICK_SECONDS = 0.02
 
 
 def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, float, float, int]:
-    """Return turns per second, the median and 95th percentile seconds from a message to its answer, and violations."""
+    """Return the turns per second, the median and 95th percentile of the seconds from a message to its answer, and the
+    number of violations.
+    """
     load = Load(THREADS, TURNS, workers=workers, serves=1, trouble=0.0, latency_ms=latency_ms, seconds_max=SECONDS_MAX)
     with server.database(f"shoal_scaling_{workers}") as database:
         stand = Stand(load, Path(tempfile.mkdtemp(prefix="shoal-scaling-")), database)

@@ -35,7 +35,7 @@ def _bytes(path: Path) -> int:
 
 
 def installed_bytes(one: Distribution) -> int:
-    """Return the size of a distribution's files, in whole disk blocks."""
+    """Return the disk space of a distribution's files in bytes, counting whole disk blocks."""
     files = {Path(str(one.locate_file(file))) for file in one.files or ()}
     return sum(_bytes(file) for file in files)
 

@@ -1,7 +1,7 @@
 """The process in which Shoal runs a plan's turns. `python -m bench.turns TASK` prints the result of each block.
 
-TASK is JSON with `plan` and optionally `record`, a file. With `record`, nothing is measured: the model runs in this
-process, and the file receives its requests for the bare client.
+TASK is JSON with a `plan` and an optional file name in `record`. With `record`, nothing is measured: the model runs in
+this process, and its requests are written to the file for the bare client.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Counter:
 
 
 async def measure(plan: Sequence[Block]) -> list[Measured]:
-    """Run the plan with a Shoal in this process."""
+    """Run the plan with Shoal in this process."""
     driver = Driver()
     await driver.start()
     counter = Counter(driver)
@@ -70,7 +70,7 @@ async def measure(plan: Sequence[Block]) -> list[Measured]:
 
 
 async def record(plan: Sequence[Block], file: Path) -> None:
-    """Run the plan with a model in this process, and store its requests as one list per block."""
+    """Run the plan with a model in this process, and store the requests that it receives as one list per block."""
     from shoal.testing.model.fake import FakeModel
 
     async with (model := FakeModel()).serve() as url:

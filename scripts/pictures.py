@@ -81,7 +81,7 @@ async def serve(folder: Path) -> tuple[Process, str]:
 
 
 async def draw_approval() -> None:
-    """Draw a conversation on the page, up to the approval of a command."""
+    """Draw a conversation on the page, up to the request to approve a command."""
     model = FakeModel(
         call("read", path="index.html"),
         call("edit", path="index.html", old_string="from 8 to 18", new_string="from 7 to 18"),

@@ -28,7 +28,7 @@ def spread(numbers: Sequence[int]) -> str:
 
 
 def row(profile: str, benign: Sequence[Outcome], attended: Sequence[Outcome], alone: Sequence[Outcome]) -> str:
-    """Format a profile's table row. It shows effects with a person, then without."""
+    """Format a profile's table row. Injected effects and reached goals are counted with a person, then without one."""
     done = f"{sum(one.is_done for one in benign)} of {len(benign)}"
     read = f"{sum(one.is_hijacked for one in attended)} of {len(attended)}"
     effects = ", ".join(str(sum(len(one.effects) for one in outcomes)) for outcomes in (attended, alone))

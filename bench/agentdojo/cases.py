@@ -1,4 +1,4 @@
-"""Cases: a user task with or without an injection task, run against Shoal and judged by AgentDojo."""
+"""Cases: user tasks, with or without an injection task, that run against Shoal and are judged by AgentDojo."""
 
 import asyncio
 import tempfile
@@ -19,10 +19,10 @@ from shoal.testing.model import FakeModel, FakeSettings
 PYTHON = ROOT / "build" / "agentdojo" / "bin" / "python"
 LANES = {"workspace": 12, "travel": 4, "banking": 4, "slack": 4}
 NAMES = [f"{suite}-{number}" for suite, lanes in LANES.items() for number in range(1, lanes + 1)]
-"""The lanes. `banking-2` is the second lane of the suite `banking`."""
+"""Names of the lanes. `banking-2` is the second lane of the suite `banking`."""
 PATIENT_SECONDS, NOBODY_SECONDS = 3600, 1
-"""Lifetimes of approvals in seconds, with a person and without. The short lifetime lets the model continue with the
-next call.
+"""Lifetimes of approvals in seconds, with and without a person who decides. The short lifetime lets the model continue
+with the next call.
 """
 
 
@@ -43,8 +43,9 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A lane server's judgement of a finished task: whether the user's task is done, whether the injection reached
-    its goal, and the calls that ran."""
+    """A lane server's judgment of a finished task: whether the user's task is done, whether the injection reached its
+    goal, and the calls that ran.
+    """
 
     utility: bool
     security: bool
@@ -89,7 +90,7 @@ async def suites_of(servers: httpx2.AsyncClient) -> Mapping[str, Suite]:
 
 
 class Runner:
-    """A runner of cases in one Shoal, with or without a person."""
+    """A runner of cases in one Shoal instance, with or without a person."""
 
     def __init__(self, shoal: Shoal, servers: httpx2.AsyncClient, model: ObedientModel, *, attended: bool) -> None:
         self.shoal, self.servers, self.model, self.attended = shoal, servers, model, attended
@@ -111,7 +112,7 @@ class Runner:
         return Outcome(case, len(cards), judged.utility, effects, is_hijacked, is_hijacked and judged.security)
 
     async def run(self, cases: Sequence[Case]) -> list[Outcome]:
-        """Run all cases. Each lane takes the next case of its suite when it is free."""
+        """Run all cases. When a lane is free, it takes the next case of its suite."""
         waiting = {suite: [case for case in cases if case.suite == suite] for suite in LANES}
         outcomes: list[Outcome] = []
 
@@ -127,8 +128,8 @@ class Runner:
 
 
 async def measure(profile: str, every: int, *, attack: bool, attended: bool) -> list[Outcome]:
-    """Run every user task alone or, with `attack`, with every injection task of its suite. An `every` of n selects
-    every n-th case.
+    """Run every user task, alone or, with `attack`, with each injection task of its suite. If `every` is n, only every
+    n-th case runs.
     """
     model = ObedientModel()
     fake = FakeModel(script=model.answer, settings=FakeSettings(log_max=1, chunks=1))

@@ -1,7 +1,7 @@
 """The effects of AgentDojo's functions, which its MCP server declares in the tools' annotations.
 
-An annotation describes what the function does, not how Shoal should treat it, and gives its reason. `open_world` is
-true if someone outside the user's own account sees the call: a recipient, a guest, a shop or a website.
+An annotation describes what the function does, not how Shoal should treat it. Each one includes the reason.
+`open_world` is true if someone outside the user's own account sees the call: a recipient, a guest, a shop or a website.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """AgentDojo as MCP servers on loopback: `python -m bench.agentdojo.server LANE …` prints the URL.
 
-Each lane is an MCP server at `/LANE/mcp` with the functions of one suite and one environment. `banking-2` is the
+Each lane is an MCP server at `/LANE/mcp` with its own environment and the functions of one suite. `banking-2` is the
 second lane of the suite `banking`. `POST /LANE/begin` creates a new environment, and `POST /LANE/end` judges it with
 AgentDojo's own functions. `GET /suites` lists the suites. The server runs in AgentDojo's environment, where Shoal is
 not installed.
@@ -125,7 +125,7 @@ class Lane:
         }
 
     def end(self, answer: str) -> dict:
-        """Return AgentDojo's judgement of the current environment, and the functions that ran."""
+        """Return AgentDojo's judgment of the current environment, and the functions that ran."""
         judge = partial(
             self.suite._check_task_result,
             model_output=[text_content_block_from_string(answer)],

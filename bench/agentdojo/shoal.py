@@ -1,4 +1,4 @@
-"""A running Shoal with the lanes' servers, its API, and the person who decides its approvals."""
+"""A running Shoal with the lanes' servers, a client for its API, and the person who decides its approvals."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A server whose tools the owner can confirm. `digest` identifies them."""
+    """A server whose tools the owner can confirm. `digest` identifies the tools."""
 
     server: str
     digest: str
@@ -117,7 +117,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 class Shoal:
-    """The API of a running Shoal."""
+    """A client for the API of a running Shoal."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
@@ -136,8 +136,9 @@ class Shoal:
                         self.events[event.thread].put_nowait(event)
 
     async def confirm_servers(self) -> None:
-        """Wait until every MCP server is connected, and confirm the kinds that its annotations propose, as the owner
-        would."""
+        """Wait until every MCP server is connected, then confirm the tool kinds that the servers' annotations propose,
+        as the owner would.
+        """
         async with asyncio.timeout(WAIT_SECONDS):
             await until(self.are_servers_up)
             answer = (await self.client.get("/api/mcp")).raise_for_status()
@@ -149,7 +150,6 @@ class Shoal:
                 await until(partial(self.is_allowed, read_of(one.server), one.server))
 
     async def are_servers_up(self) -> bool:
-        """Return whether every MCP server is connected."""
         answer = (await self.client.get("/api/mcp-servers")).raise_for_status()
         return all(one.status == "up" for one in msgspec.json.decode(answer.content, type=list[Server]))
 
@@ -191,8 +191,9 @@ class Shoal:
         return answer
 
     async def decide(self, card: str, calls: Sequence[Asked], wanted: Counter[str]) -> bool:
-        """Decide an approval card. Allowing some of its calls denies the others. Returns whether a turn will run
-        them."""
+        """Decide an approval card. Allowing some of its calls denies the others. Returns whether an allowed call will
+        run in its own turn.
+        """
         allowed: list[Asked] = []
         for call in calls:
             if wanted[call.key] > 0:
@@ -224,7 +225,7 @@ def write_home(
 
 @asynccontextmanager
 async def running(home: Path) -> AsyncGenerator[Shoal]:
-    """Run `shoal run` in this home inside the block. Raises RuntimeError with its log if it does not start."""
+    """Run `shoal run` with this home inside the block. Raises RuntimeError with the log if Shoal does not start."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     environ = {**kept, "HOME": str(home.parent), "NO_COLOR": "1"}
     argv = (SHOAL, "--home", str(home), "run", "--port", "0")

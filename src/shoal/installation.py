@@ -53,7 +53,7 @@ def install_command(extra: str) -> list[str]:
 
 
 def how_to_add_package(package: str) -> str:
-    """Return instructions for installing a missing package of Shoal. In a checkout, it is in `packages/`."""
+    """Return instructions for installing a missing package of Shoal. In a checkout, the package is in `packages/`."""
     where, is_checkout = source()
     command = install_command("")
     wanted = str(Path(where, "packages", package)) if is_checkout else package

@@ -154,12 +154,12 @@ def service_problem(stored: str) -> ServiceProblem:
 async def watch_set_aside(
     settings: Settings, clock: Clock, notify: Callable[[str], Awaitable[None]], note: Callable[[str], None]
 ) -> None:
-    """Notify the owner once about each event that was set aside, and add a note in this process."""
+    """Notify the owner once about each event that was set aside, and add it to this process's notes."""
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
             notice = f"I set aside a message from {aside.platform}, because I crashed twice while processing it."
-            note(f"{notice} It is from {aside.lane}. Please report this as a bug.")
+            note(f"{notice} The message is from {aside.lane}. Please report this as a bug.")
             if not aside.told:
                 noted = _encode(msgspec.structs.replace(aside, told=True)).decode()
                 if await settings.swap(SET_ASIDE, key, stored, noted):

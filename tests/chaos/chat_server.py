@@ -78,7 +78,7 @@ UPDATES_MAX = 50
 
 _DONE = re.compile(r"DONE \d+ (\S+)")
 _TURN = re.compile(r"[0-9A-Z]{26}")
-_UNDONE = re.compile(r"reverses this|are already undone")
+_UNDONE = re.compile(r"reverses this|have already been undone")
 _DIFFERING = re.compile(r"other changes too: (.*)\. Keep or overwrite")
 _NOT_NOW = re.compile(r"still running|^The platform answered|^The connection broke|^Too many posts")
 

@@ -42,7 +42,7 @@ _NOTICE = re.compile(
     "|^I could not copy our conversation"
     "|^I am waiting for a decision on the request above|^I have already answered this"
 )
-_UNDONE = re.compile(r"^Restored \d+ file|^These changes are already undone")
+_UNDONE = re.compile(r"^Restored \d+ file|^These changes have already been undone")
 _LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")
 _NOT_UNDONE = re.compile(r"still running|Keep or overwrite|^Nothing to restore")
 _NOT_FOUND = re.compile(

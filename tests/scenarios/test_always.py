@@ -119,7 +119,7 @@ async def test_a_card_says_how_often_its_rule_would_have_decided(
         await world.ada.says("again")
         again = await asked(world, 2)
         card = await card_of(world, again)
-        assert "You recently answered this 1 time and allowed it 1 time." in card.markdown
+        assert "You recently answered this request 1 time and allowed it 1 time." in card.markdown
         assert told is not card
         await world.ada.says(f"take back {approval.id}")
         await world.ada.sees(NOTHING_TO_TAKE_BACK)

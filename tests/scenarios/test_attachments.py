@@ -176,7 +176,7 @@ async def test_an_unsupported_image_is_reported_to_the_person(tmp_path: Path) ->
         assert not model.requests[-1].messages[-1].images  # pyrefly: ignore[missing-attribute]
         await world.rests()
         (said,) = world.chat.texts(world.ada.thread)
-    assert said == "seen\n\n_I cannot see 'a_b.heic': models do not accept HEIC images; send it as JPEG or PNG._"
+    assert said == "seen\n\n_I cannot see 'a_b.heic': models do not accept HEIC images; send the image as JPEG or PNG._"
 
 
 @pytest.mark.parametrize("kind", ["TIFF", "BMP", "ICO", "AVIF", "GIF", "WEBP"])
@@ -194,7 +194,7 @@ async def test_an_unshrinkable_image_is_a_file_with_a_notice(tmp_path: Path) -> 
     model = FakeModel("seen")
     async with scenario(tmp_path, model, settings=SMALL) as world:
         (kept,) = await sent(world, Shelf(photo=profiled(4)), at("photo"))
-        assert kept.error == "not shown: an image may have at most 2,000 bytes"
+        assert kept.error == "not shown: an image can be at most 2,000 bytes"
 
 
 class SlowShelf(Shelf):

@@ -118,7 +118,7 @@ async def test_an_event_that_crashes_the_process_twice_is_set_aside_and_reported
     watching.cancel()
     assert len(told) == 1
     assert "set aside a message from pigeon" in told[0]
-    assert "It is from ada" in noted[0]
+    assert "The message is from ada" in noted[0]
 
 
 async def test_a_single_crash_sets_no_event_aside(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ async def test_a_memory_change_is_reverted_once_and_only_if_its_lines_are_unchan
         book = world.app[MemoryBook]
         assert (await book.undo(gone.id, "web:owner")).id == gone.id
         assert memory(world).read_text() == "- a\n- b\n- c\n- d\n"
-        with pytest.raises(Conflict, match="already undone"):
+        with pytest.raises(Conflict, match="already been undone"):
             await book.undo(gone.id, "web:owner")
         memory(world).write_text("- a\n")
         with pytest.raises(Conflict, match="has changed"):

@@ -357,7 +357,7 @@ async def test_the_card_shows_the_turns_file_changes_and_undoes_them(tmp_path: P
         said = await press(value, world.ada.thread, ADA, world.chat.inbox)
         assert said == "Restored 1 file. `/undo back` reverses this undo."
         assert not notes.exists()
-        assert "These changes are already undone." in await press(value, world.ada.thread, ADA, world.chat.inbox)
+        assert "These changes have already been undone." in await press(value, world.ada.thread, ADA, world.chat.inbox)
 
 
 @pytest.mark.slow

@@ -92,9 +92,9 @@ async def test_an_undo_of_a_missing_turn_reports_the_number_of_turns(tmp_path: P
     model = FakeModel(writes("a", "1"), "one", writes("b", "2"), "two")
     async with scenario(tmp_path, model) as world:
         await turn(world)
-        assert (await world.ada.asks("/undo 2")).startswith("Only one turn here has changed files")
+        assert (await world.ada.asks("/undo 2")).startswith("Only one turn here has file changes")
         await turn(world)
-        assert (await world.ada.asks("/undo 3")).startswith("Only 2 turns here have changed files")
+        assert (await world.ada.asks("/undo 3")).startswith("Only 2 turns here have file changes")
 
 
 async def test_undo_goes_back_turn_by_turn_despite_clock_changes(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_only_some_people_may_undo(tmp_path: Path) -> None:
         with pytest.raises(NotFound):
             await undo.undo(ThreadId("fake:harbour:9"), only, OWNER)
         done = await undo.undo(world.ada.thread, only, OWNER)
-        with pytest.raises(Conflict, match="already undone"):
+        with pytest.raises(Conflict, match="already been undone"):
             await undo.undo(world.ada.thread, only, OWNER)
         rows = await world.app[Store].audit.tail(100)
         told = [row.entry for row in rows if row.entry.kind == "undo"]
@@ -305,7 +305,7 @@ async def test_undo_is_available_as_a_command(tmp_path: Path) -> None:
         assert f"/undo {only} overwrite" in await world.ada.asks(f"/undo {only}")
         assert "Restored 1 file." in await world.ada.asks(f"/undo {only} overwrite")
         assert not (workspace(world) / "a.txt").exists()
-        assert "already undone" in await world.ada.asks(f"/undo {only}")
+        assert "already been undone" in await world.ada.asks(f"/undo {only}")
 
 
 async def test_irreversible_changes_are_listed(tmp_path: Path) -> None:
@@ -543,9 +543,9 @@ async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
         assert "Restored 1 file." in await world.ada.asks("/undo 2")
         assert "Restored 1 file." in await world.ada.asks("/undo Last")
         assert [path.name for path in workspace(world).iterdir()] == ["a.txt"]
-        assert "Only one turn here has changed files" in await world.ada.asks("/undo 2")
+        assert "Only one turn here has file changes" in await world.ada.asks("/undo 2")
         (workspace(world) / "a.txt").unlink()
-        assert "No turn here has changed files" in await world.ada.asks("/undo"), "all of it is as before already"
+        assert "No turn here has file changes" in await world.ada.asks("/undo"), "all of it is as before already"
 
 
 async def test_the_last_undo_is_reverted_without_its_id(tmp_path: Path) -> None:
@@ -573,7 +573,7 @@ async def test_a_turn_stays_undone_when_another_undo_is_reverted(tmp_path: Path)
         for expected in ("done", "undone") * 3:
             await world.ada.asks("/undo back")
             assert (await undo.show(world.ada.thread, only)).state == expected
-        assert "No turn here has changed files" in await world.ada.asks("/undo last overwrite")
+        assert "No turn here has file changes" in await world.ada.asks("/undo last overwrite")
         back = (await undo.show(world.ada.thread, only)).undone_by
         assert (await undo.undo(world.ada.thread, back, world.ada.asker)).files == ("a.txt",)
         assert ((await undo.show(world.ada.thread, only)).state, kept.read_text()) == ("done", "mine")
@@ -586,7 +586,7 @@ async def test_a_late_undo_reports_that_it_was_already_undone(tmp_path: Path) ->
         found = await asyncio.gather(*every, return_exceptions=True)
         refused = [one for one in found if isinstance(one, Conflict)]
         assert len(refused) == 3
-        assert all("already undone" in str(one) for one in refused)
+        assert all("already been undone" in str(one) for one in refused)
 
 
 async def test_a_copy_names_the_original_for_undo(tmp_path: Path) -> None:

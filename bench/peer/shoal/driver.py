@@ -1,12 +1,13 @@
-"""Shoal in the harness that compares it with similar projects: `open_app` in this process, configured as for a new
-user with a key.
+"""Shoal in the harness that compares it with similar projects: `open_app` in this process, configured as for a new user
+with a key.
 
-A turn takes the whole path: the platform's message → orchestrator.send (inbox, one durable commit) → engine → actor
-→ prompt and context → model over HTTP, streamed → tools with permissions and sandbox → journal (SQLite, FULL) →
-outbox → sender → the platform's post, which ends the turn. Only the platform belongs to the driver.
+A turn takes the whole path: the platform's message → orchestrator.send (inbox, one durable commit) → engine → actor →
+prompt and context → model over HTTP, streamed → tools with permissions and sandbox → journal (SQLite, FULL) → outbox →
+sender → the platform's post, which ends the turn. Only the platform belongs to the driver.
 
-Two settings differ from the defaults. The profile lets `bash true` run without asking, so tool calls run. The
-unknown model has a large window, so a long history is sent completely and not summarized. The sandbox is `auto`.
+Two settings differ from the defaults. The profile lets `bash true` run without asking, so tool calls run. The unknown
+model has a large window, so a long history is sent completely and not summarized. The sandbox keeps its default,
+`auto`.
 """
 
 import asyncio

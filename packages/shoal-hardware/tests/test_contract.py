@@ -1,4 +1,4 @@
-"""Runs the contract suite for tools against the four tools of this package."""
+"""Runs Shoal's contract suite for tools against this package's tools."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Lifecycle of agents in files and database: create, bind to channels, configure and destroy.
+"""Lifecycle of agents in the file system and the database: create, bind to channels, configure and destroy.
 
 The files in `agents/NAME/` define an agent. The database lists the agents and their channels. Mismatches between the
 two, and lost channels, are reported at startup and never repaired silently.
@@ -58,7 +58,7 @@ LISTS = ("tools", "fallback")
 
 
 class EditCheck(NamedTuple):
-    """A check of a change that an agent proposes for itself.
+    """A check of an agent's proposed change to itself.
 
     - `applies`: returns True if an agent's directory contains anything to test.
     - `run`: returns one line for the person who approves the change, and never raises. Its arguments are the changed
@@ -109,7 +109,7 @@ class AgentCard(msgspec.Struct, frozen=True):
 
     name: str
     spec: AgentSpec | None
-    """Settings from the agent's file. None if the file is invalid. `error` then contains the reason."""
+    """Settings from the agent's file, or None if the file is invalid. `error` then contains the reason."""
     places: Mapping[str, Listen]
     """Channels bound to the agent, with the messages that the agent answers there."""
     at_work: int
@@ -128,11 +128,11 @@ class DoomedAgent(msgspec.Struct, frozen=True):
     places: tuple[str, ...]
     at_work: int
     digest: str
-    """Digest of the agent's name, files and channels. Any change to them changes it."""
+    """Digest of the agent's name, files and channels. It changes when any of them changes."""
 
 
 class AgentLifecycle(msgspec.Struct, eq=False):
-    """Creates, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Creates, binds, configures and destroys agents. `by` is the person for the audit log, as PLATFORM:USER."""
 
     home: Home
     store: Store
@@ -275,8 +275,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     async def destroy(self, name: str, by: str, *, keep: bool) -> str:
         """Stop the agent's turns and remove its bindings and directory. Its journals remain.
 
-        Returns the path of its files with `keep`, otherwise an empty string. Raises NotFound, Conflict for the
-        default agent or if the agent's turns do not end, StoreError and OSError.
+        Returns the new path of the agent's files with `keep`, otherwise an empty string. Raises NotFound, Conflict for
+        the default agent or if the agent's turns do not end, StoreError and OSError.
         """
         await self._check_destroyable(name)
         await self.store.registry.retire(name)
@@ -381,7 +381,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
 
 
 def _contents(folder: Path) -> tuple[int, int, str]:
-    """Return the number of files below a folder, their bytes, and a digest of their names, sizes and times.
+    """Return the number of files below a folder, their total size in bytes, and a digest of their names, sizes and
+    times.
 
     Stops after FILES_COUNTED_MAX + 1 files. Skips `.git`.
     """

@@ -60,9 +60,10 @@ class ChannelBindings:
         self._changes = 0
 
     async def agent_for(self, thread: ThreadId, asked: str) -> str:
-        """Return the agent that answers a message addressed to `asked`. Empty means the default agent.
+        """Return the agent that answers a message addressed to `asked`, or an empty string for the default agent.
 
-        The channel's binding overrides the account's agent, but not another agent in `asked`. Raises StoreError.
+        If `asked` is the account's agent or empty, the channel's binding overrides it. Any other agent in `asked` takes
+        precedence. Raises StoreError.
         """
         account = self.accounts.get(thread_address(thread).platform, "")
         if asked and asked != account:
@@ -112,7 +113,9 @@ class ChannelBindings:
         self.changed()
 
     async def unbind(self, thread: ThreadId) -> bool:
-        """Remove the binding of the thread's channel. Returns False if it has none. Raises StoreError."""
+        """Remove the binding of the thread's channel. Returns False if the channel has no binding. Raises
+        StoreError.
+        """
         address = thread_address(thread)
         row = await self._registry.unbind(address.platform, address.channel)
         self.changed()

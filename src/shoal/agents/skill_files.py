@@ -152,7 +152,7 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
                 f"{shown}, which uses an unsupported compression method. Create an ordinary zip archive."
             )
         if entry.flag_bits & 1:
-            raise InvalidInput("The archive is encrypted. Create one without a password.")
+            raise InvalidInput("The archive is encrypted. Create an archive without a password.")
         if str(path).casefold() in seen:
             raise InvalidInput(f"{shown} twice.")
         seen.add(str(path).casefold())

@@ -1,4 +1,4 @@
-"""Traits of the built-in tools without a running Shoal, for the command line and tests."""
+"""Traits of the built-in tools, available to the command line and tests without a running Shoal."""
 
 from importlib import import_module
 

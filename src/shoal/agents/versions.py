@@ -32,7 +32,7 @@ TAINT = "Shoal-Tainted-By"
 _KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
 SYSTEM = "data/SYSTEM.md"
-"""Path in the home directory of the file that describes changes to the environment of all agents.
+"""Path, relative to the home directory, of the file that describes changes to the environment of all agents.
 
 An agent that changes the file also commits it to its own repository, under this name.
 """

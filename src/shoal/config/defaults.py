@@ -107,7 +107,7 @@ OLLAMA_LIST_SECONDS = 3.0
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
-    """Add the Ollama that runs on this machine, if the configuration has no other model and Ollama has one.
+    """Add the Ollama server on this machine if the configuration has no other model and Ollama has at least one.
 
     Connects to OLLAMA_HOST or the default address. If Ollama is not running, this costs one refused connection.
     """

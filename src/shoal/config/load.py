@@ -185,7 +185,9 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
 
 
 def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> None:
-    """Complete the only account of a platform from well-known variables, or create an account if they suffice."""
+    """Complete the only account of a platform from well-known variables, or create an account if the variables
+    suffice.
+    """
     record = built_in(platform)
     tokens = {key: name for key, name in record.variables.items() if environ.get(name)}
     configured = draft.inner("platforms").get(platform)
@@ -360,7 +362,7 @@ def _shown(value: object) -> str:
 
 
 def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Secret:
-    """Parse a secret from TOML: a text, or a table with one of `env`, `file` and `command`.
+    """Parse a secret from TOML: a string, or a table with one of `env`, `file` and `command`.
 
     A file's path is relative to `folder`. Raises ValueError for anything else. The message never contains the value.
     """

@@ -44,7 +44,7 @@ def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Cal
 
     If the name implies a secret, every value is passed to `learn`, because the redactor itself skips ordinary words.
     Otherwise, a literal value is passed if it looks like a key. A value from a variable, file or command is passed
-    unless it consists only of words and numbers. URLs and texts of several lines are always passed.
+    unless it consists only of words and numbers. URLs and multi-line values are always passed.
     """
     if names_secret(name):
         return learn
@@ -79,8 +79,8 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
 
 
 def missing_secrets(text: str, folder: Path) -> list[str]:
-    """Return the keys of a configuration whose secret is missing: an empty literal, or a file that does not exist.
-    Paths are relative to `folder`.
+    """Return the configuration keys whose secret is an empty literal or a file that does not exist. Paths are relative
+    to `folder`.
     """
 
     def look(value: object, path: tuple[str, ...]) -> Iterator[str]:
@@ -123,7 +123,7 @@ def read_token(home: Home) -> str:
 def _secrets_of(value: object, name: str = "") -> Iterator[tuple[str, Secret | str]]:
     """Yield every secret in a part of the configuration, together with its key.
 
-    In the settings of extensions, a text counts as a secret if the name of its key implies one.
+    In the settings of extensions, a string counts as a secret if the name of its key implies one.
     """
     if isinstance(value, Secret):
         yield name, value

@@ -6,7 +6,7 @@
     the chat, temporarily    It is retried for a day. The owner gets one notice with the waiting text.
     the chat, permanently    It is abandoned. The owner gets a notice with the text.
 
-Barred chats are stored, so a restart sends no second notice.
+Barred chats are stored, so a restart does not send a second notice.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,8 +1,9 @@
-"""Rate limits of one platform account, per thread, channel and account, and waits that the platform requests.
+"""Rate limits of one platform account (per thread, per channel and for the whole account), and waits that the platform
+requests.
 
-A waiting post keeps its position in the queue of its channel, or of its thread if the platform limits threads. Only
-the first post of each queue waits for the account. The posts of a thread or channel therefore leave in order, and
-each is counted when it is sent.
+A waiting post keeps its position in the queue of its channel, or of its thread if the platform limits threads. Only the
+first post of each queue waits for the account. The posts of a thread or channel therefore leave in order, and each is
+counted when it is sent.
 """
 
 import asyncio

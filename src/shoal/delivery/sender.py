@@ -76,11 +76,15 @@ BARRED_RETRY_SECONDS_MAX = 60.0
 """Maximum seconds between attempts to post in a chat that refuses posts. The chat may accept posts again at any time.
 """
 LATE_SECONDS = 20.0
-"""Age of a preview after which the finished answer is posted as a new message. An edit would not notify anyone."""
+"""Age of a preview after which the finished answer is posted as a new message, because an edit would not notify
+anyone.
+"""
 MOVED_HERE = "_I could not post this message in its thread, so I posted it here._"
 
 SPOKEN_TRIES = 3
-"""Maximum number of attempts to synthesize a spoken answer. After that, it would arrive too late to be useful."""
+"""Maximum number of attempts to synthesize a spoken answer. After more attempts, the answer would arrive too late to be
+useful.
+"""
 UNSPOKEN = "I could not speak this answer: {why}"
 BY_REACTION = "👍 on this message allows the call once, and 👎 denies the call."
 BY_REACTION_ALL = "👍 on this message allows all calls once, and 👎 denies them."
@@ -124,7 +128,7 @@ class Sender:
         self._expected = 0
         """Maximum number of rows that the running transactions may claim."""
         self._doubtful: dict[str, OutboxRow] = {}
-        """Rows by id that a transaction with an unknown outcome may have claimed."""
+        """Rows, by id, that a transaction with an unknown outcome may have claimed."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._retry_times: list[datetime] = []
         """Times at which retries become due. Rows that other senders return are found within QUIET_SECONDS."""
@@ -253,8 +257,8 @@ class Sender:
                 self.poke()
 
     async def _give_back(self, row: OutboxRow) -> None:
-        """Return a row that was cancelled before it started. If the database is unavailable, the row later counts
-        as possibly sent.
+        """Put a row back into the outbox if its post was cancelled before it started. If the database is unavailable,
+        the row later counts as possibly sent.
         """
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             try:
@@ -416,9 +420,7 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Return True if people were notified of the answer's beginning so long ago that they must be notified of its
-        end.
-        """
+        """Return True if the preview was posted so long ago that people must be notified of the finished answer."""
         if self._adapter.limits.edits_notify:
             return False
         shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))

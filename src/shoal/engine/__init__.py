@@ -1,1 +1,1 @@
-"""Engines, which decide which process runs each thread. One is for a single process, the other for many machines."""
+"""Engines decide which process runs each thread. One engine is for a single process, the other for many machines."""

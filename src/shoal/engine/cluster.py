@@ -119,7 +119,8 @@ class Holder:
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Run `serve` while this process holds the name. It is cancelled if the name is lost, and may run again later.
+        """Run `serve` while this process holds the name. `serve` is cancelled if the name is lost, and may run again
+        later.
 
         Call this before `run`.
         """

@@ -56,7 +56,9 @@ class LocalEngine:
     woken = wake  # the store's transaction cannot wake a thread here
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Notify the running turn. A thread that is not running reads the rows when it is woken."""
+        """Notify the running turn. A thread that is not running reads its signals from the database when it is
+        woken.
+        """
         if self._handler is not None:
             self._handler.signal(thread, kind, turn)
 

@@ -250,13 +250,13 @@ class PostgresEngine:
             if self._settings.concurrency:
                 with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
                     try:
-                        await self._workers.unregister_worker(self._worker)  # This frees its remaining jobs.
+                        await self._workers.unregister_worker(self._worker)  # This frees the worker's remaining jobs.
                     except _AWAY as error:
                         log.warning("worker deregistration failed", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
-        """Stop fetching, wait up to `seconds` for running jobs, then cancel the rest. Other workers continue them
-        immediately.
+        """Stop fetching, wait up to `seconds` for running jobs, then cancel the rest. Other workers continue the
+        cancelled jobs immediately.
         """
         self._draining = True
         self._stir.set()

@@ -1,4 +1,4 @@
-"""Resolution of paths in mounts. A path is written as commands see it or as a host path."""
+"""Resolution of paths in mounts. A path is given either as commands see it, or as a path on the host."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from shoal.kernel import lazy_re
 from shoal.kernel.ports import Mount
 
 LINKS_MAX = 40
-"""Maximum number of links that are followed for one path, the same as in the operating system."""
+"""Maximum number of links that are followed for one path. The operating system has the same limit."""
 _OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""Import of other products' data into a Shoal home, for packages that read those products.
+"""Import of other products' data into a Shoal home, for packages that read this data.
 
 A reader creates a `Found`. It contains agents with their files and memory, conversations, schedules, accounts,
 providers, and skipped items with the reason. `bring_into` imports it once. Imported items are inactive.

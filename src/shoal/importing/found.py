@@ -59,7 +59,7 @@ class FoundAgent(msgspec.Struct):
     notes: dict[date, list[str]] = {}
     skills: list[FoundSkill] = []
     model: str = ""
-    """PROVIDER/MODEL."""
+    """Name of the model, as PROVIDER/MODEL."""
     system_prompt: str = ""
 
     def add_skill(self, skill: FoundSkill, origin: str) -> None:

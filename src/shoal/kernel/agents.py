@@ -71,7 +71,9 @@ def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
 
 
 def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
-    """Return the agent with a separate workspace for the channel, because untrusted people read the conversation."""
+    """Return the agent with a separate workspace for the channel. Used if untrusted people can read the
+    conversation.
+    """
     platform, channel, _ = thread.split(":")
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
 

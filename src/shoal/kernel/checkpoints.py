@@ -52,7 +52,7 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     modified: int = 0
     """Modification time in nanoseconds. Shows whether a file without stored content has changed."""
     lacks: Lacks = ""
-    """Why the content is not stored. A folder with a reason was not read.
+    """Why the content is not stored. If a folder has a reason, its entries were not read.
 
     `large`: the file exceeds `file_bytes_max`.
     `full`: the snapshot exceeds `files_max` or `bytes_max`.

@@ -142,7 +142,7 @@ def retry_delay(
     """Return the seconds to wait after failure number `attempt`, counted from 1.
 
     The delay is base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX, shortened at random by up to half. If the server
-    requests `retry_after_seconds`, the delay is at least that long, plus random jitter of up to a tenth of it and at
+    requests `retry_after_seconds`, the delay is at least that long, plus random jitter of up to a tenth of it, but at
     most one second. The caller limits `retry_after_seconds`. `chance` returns numbers from 0 to 1.
     """
     doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
@@ -155,10 +155,10 @@ def retry_delay(
 def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
     """Return the delay that a response requests, in seconds. Return None if no header has a usable value.
 
-    Reads `retry-after-ms`, `x-ms-retry-after-ms` and `retry-after` (seconds or an HTTP date), in this order. The
-    names in `headers` must be lower-case. If a header lists several numbers, the largest one counts. A date is
-    compared with the response's `date` header, or with `clock` if that header is missing. The result is between 0
-    and ASKED_SECONDS_MAX.
+    Reads `retry-after-ms`, `x-ms-retry-after-ms` and `retry-after` (seconds or an HTTP date), in this order. The names
+    in `headers` must be lowercase. If a header lists several numbers, the largest one counts. A date is compared with
+    the response's `date` header, or with `clock` if that header is missing. The result is between 0 and
+    ASKED_SECONDS_MAX.
     """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
         match = _NUMBERS.fullmatch(headers.get(name, "").strip())

@@ -82,8 +82,8 @@ AnswerInChannel: TypeAlias = Callable[[CommandRequest, ThreadId | None], Awaitab
 class ChatCommand(msgspec.Struct, frozen=True, eq=False):
     """A command and the function that answers it.
 
-    `answer` returns Markdown. An empty string posts nothing. It raises a ShoalError for an invalid request, and the
-    error's message becomes the answer. After a StoreError, the platform delivers the command again.
+    `answer` returns Markdown, or an empty string to post nothing. It raises a ShoalError for an invalid request, and
+    the error's message becomes the answer. After a StoreError, the platform delivers the command again.
 
     `answer_in_channel` is called if a command that needs a thread was sent to a channel. Its second argument is the
     thread in which the person last wrote, or None. If it returns None, the command is answered for that thread.
@@ -103,8 +103,8 @@ def chat_command(
 ) -> Callable[[Answer], ChatCommand]:
     """Create a command from an async function. The command has the name of the function.
 
-    Packages register commands in the entry point group `shoal.commands`. Raises InvalidInput if some platform
-    rejects the name.
+    Packages register commands in the entry point group `shoal.commands`. Raises InvalidInput if any platform rejects
+    the name.
     """
 
     def make(answer: Answer) -> ChatCommand:
@@ -142,12 +142,12 @@ BUILT_IN = (
     CommandSpec("steer", "send a message to the running turn", "[#NUMBER] TEXT", number=8, needs="thread"),
     CommandSpec(
         "approve",
-        "allow my request, or one by id or number",
+        "allow my request, or the one with this id or number",
         "[ID] [1 3]",
         number=9,
         needs="thread",
     ),
-    CommandSpec("deny", "deny my request, or one by id", "[ID]", number=10, needs="thread"),
+    CommandSpec("deny", "deny my request, or the one with this id", "[ID]", number=10, needs="thread"),
     CommandSpec(
         "context",
         "save, clear or restore my context",
@@ -227,7 +227,12 @@ class CommandTable:
         other = self._numbered.get(spec.number)
         if other is not None:
             raise ConfigError(
-                [f"The commands /{other.name} and /{spec.name} have the same number {spec.number}. Change one of them."]
+                [
+                    (
+                        f"The commands /{other.name} and /{spec.name} have the same number {spec.number}. Change "
+                        "one of the numbers."
+                    )
+                ]
             )
         self._specs[spec.name] = self._numbered[spec.number] = spec
 

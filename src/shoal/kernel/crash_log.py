@@ -117,7 +117,9 @@ class CrashLog:
         await self.learn()
 
     async def learn(self) -> None:
-        """Read the crashes of all processes, and delete the events that finished in this process. Raises StoreError."""
+        """Read the crash counts of all processes, and delete the counts of events that finished in this process. Raises
+        StoreError.
+        """
         if self._settings is None:
             return
         rows = await self._settings.page(DIED_IN, limit=ENTRIES_MAX)
@@ -185,7 +187,7 @@ class CrashLog:
         """Like `during`, but isolate events that have crashed the process before.
 
         Each of these events runs alone until it ends or ALONE_SECONDS have passed. If the process crashes again, the
-        events that were still waiting do not count.
+        crash is not counted for events that were still waiting.
         """
         if not self._deaths(_digest(key)):
             with self.during(key):

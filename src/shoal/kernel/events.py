@@ -160,7 +160,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: bool = False
     """True if the call has already sent the turn's answer to the person."""
     counts: bool = True
-    """Whether the result counts towards `tool_errors_in_a_row_max`: an error increases the count, and a success resets
+    """Whether the result counts toward `tool_errors_in_a_row_max`: an error increases the count, and a success resets
     it.
 
     False for errors that a steer, a person or a crash caused.
@@ -537,7 +537,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 def encode_live(event: LiveEvent, at: datetime) -> bytes:
-    """Encode a live event for the API. It has the form of a journal event with the number 0."""
+    """Encode a live event for the API. The result has the form of a journal event with the number 0."""
     return _encoder.encode(_EventJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))
 
 

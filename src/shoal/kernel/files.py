@@ -80,8 +80,8 @@ class FollowedFolder(NamedTuple):
 class Folders:
     """Synchronizes the directories that a turn may change: a thread's files and, if an agent is given, its workspace.
 
-    This implementation does nothing, because every machine sees the same files. The returned notices are sentences
-    for the model.
+    This implementation does nothing. It is used if every machine sees the same files. The returned notices are
+    sentences for the model.
     """
 
     def follow(self, folders: Callable[[ThreadId], Iterable[FollowedFolder]]) -> None:

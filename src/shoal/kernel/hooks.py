@@ -22,13 +22,13 @@ class PlannedCall(msgspec.Struct, frozen=True):
     turn: TurnId
     agent: str
     asked_by: str
-    """PLATFORM:USER."""
+    """PLATFORM:USER of the person who asked."""
     trust: Trust
     tool: str
     arguments: str
     """Resolved arguments as canonical JSON."""
     shown: str
-    """Text of the call for an approval."""
+    """Text of the call as shown for approval."""
     actions: tuple[str, ...]
     """Actions that the permission rules match, such as `tool:bash:git push`."""
     decision: Literal["allow", "ask"]

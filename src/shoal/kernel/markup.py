@@ -1,4 +1,4 @@
-"""Markup of chat platforms: nodes of a parsed text, and dialects that render them."""
+"""Markup of chat platforms: nodes of parsed text, and dialects that render them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -23,7 +23,7 @@ _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
 
 
 class Node(msgspec.Struct, eq=False):
-    """A block or a span of a parsed text."""
+    """A block or a span of parsed text."""
 
     kind: Kind
     children: list["Node"] = []
@@ -132,6 +132,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     inner_quote: Wrap | None = None
     """Renders quotes inside quotes and lists. If None, they are rendered like other quotes."""
     shown: Wrap = str
-    """Returns the part of the rendered text that counts towards the platform's length limit."""
+    """Returns the part of the rendered text that counts toward the platform's length limit."""
     marks: Callable[[str], int] = lambda rendered: 0
     """Counts the formatting entities in rendered text, for platforms that limit their number."""

@@ -16,7 +16,7 @@ from shoal.kernel.untrusted import FORWARDED, QUOTED
 
 
 class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person, as the platform names them. Never filled from a model's text."""
+    """A person, as the platform names them. Never taken from a model's text."""
 
     id: str
     name: str = ""
@@ -147,7 +147,7 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
-"""Returns the author of an earlier message, with the trust that the access rules give to the author."""
+"""Returns the author of an earlier message with the trust that the access rules assign."""
 
 
 async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
@@ -277,7 +277,7 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     refers_to: tuple[Reference, ...] = ()
     edited_at: datetime | None = None
     scope: PromptScope | None = None
-    """Resolved scope. None for prompts that the store creates. Their turn resolves the scope."""
+    """Resolved scope. None for prompts that the store creates, whose scope the turn resolves."""
     accepted: AcceptedCalls | None = None
     """Staged calls that a person allowed. If set, the prompt's turn runs these calls instead of calling a model."""
 
@@ -322,7 +322,7 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_def
 class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_defaults=True):
     """A request to stop waiting for the model and to retry now.
 
-    If `turn` is set, it applies only to that turn. `model` selects another model.
+    If `turn` is set, the request applies only to that turn. `model` selects another model.
     """
 
     thread: ThreadId
@@ -363,8 +363,8 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
     """An emoji reaction to a message.
 
-    On an approval card, the emoji decides the approval. On the preview of a running turn, a stop sign stops the
-    turn. Only `threads/access_gate.py` raises `trust`.
+    On an approval card, the emoji decides the approval. On the preview of a running turn, a stop sign stops the turn.
+    Only `threads/access_gate.py` increases `trust`.
     """
 
     thread: ThreadId
@@ -434,7 +434,8 @@ tool.
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool call that the model requested.
 
-    `wrapped` means that the model wrote it as a call to MORE_TOOLS. It is sent back to the model in that form.
+    If `wrapped` is True, the model wrote the call as a call to MORE_TOOLS. The call is sent back to the model in that
+    form.
     """
 
     id: CallId
@@ -457,7 +458,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 class Opaque(msgspec.Struct, frozen=True):
     """Data that a provider requires back unchanged, such as signed thinking or encrypted reasoning.
 
-    `kind` names the provider, server and model that sent the data. It is returned only to them.
+    `kind` names the provider, server and model that sent the data. The data is returned only to them.
     """
 
     kind: str
@@ -656,9 +657,10 @@ def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds
 
     `before` holds the messages that were answered last. `now` is in microseconds.
 
-    A single message is answered immediately. If a person sends several messages in a row, the turn waits until they
-    have paused for `pause_seconds`. It waits for at most PAUSES_MAX pauses, and only while nobody else is waiting.
-    Files and forwarded messages also wait, because platforms send the pictures and the text of an album separately.
+    A single text message is answered immediately. If a person sends several messages in a row, the turn waits until
+    they have paused for `pause_seconds`. It waits for at most PAUSES_MAX pauses, and only while nobody else is waiting.
+    A message with files or a forwarded message also waits, because platforms send the pictures and the text of an album
+    separately.
     """
     first = waiting.lines[0]
     follows = (
@@ -705,7 +707,9 @@ def _joins(lines: Sequence[Prompt], prompt: Prompt) -> bool:
 
 
 def joined(lines: Sequence[Prompt]) -> Prompt:
-    """Join messages into one prompt. It keeps the last reply reference. A single message is returned unchanged."""
+    """Join messages into one prompt, which keeps only the last reply reference. A single message is returned
+    unchanged.
+    """
     first, *rest = lines
     if not rest:
         return first

@@ -7,7 +7,7 @@
     calls to the platform                                  the newest id
     `channels` and `allow` in shoal.toml                   any id of the chat
 
-Each move is one small atomic write in the database. A platform may report moves more than once and in any order.
+Each change is stored with one small atomic write. A platform may report changes more than once and in any order.
 """
 
 import msgspec
@@ -20,8 +20,8 @@ TRIES_MAX = 10
 
 
 def moved_scope(platform: str) -> str:
-    """Return the settings scope of a platform's moves. The key is a chat's first id. The value lists its later ids
-    in order.
+    """Return the settings scope that stores a platform's id changes. The key is a chat's first id. The value lists its
+    later ids in order.
     """
     return f"moved:{platform}"
 
@@ -42,7 +42,7 @@ class MovedChats:
         self._newest: dict[str, str] = {}
 
     async def load(self) -> None:
-        """Load the stored moves. Raises StoreError."""
+        """Load the stored id changes. Raises StoreError."""
         for first, stored in await self._settings.page(self._scope, limit=MOVED_MAX):
             self._learn(first, _decoded(stored))
 
@@ -55,7 +55,7 @@ class MovedChats:
         return self._newest.get(self.first_id(channel), channel)
 
     async def note(self, old: str, new: str) -> bool:
-        """Store a move. Return False if it was already known, or if too many concurrent writes interfered. Raises
+        """Store an id change. Return False if it was already known, or if too many concurrent writes interfered. Raises
         StoreError.
         """
         first = self.first_id(old)

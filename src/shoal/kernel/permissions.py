@@ -36,12 +36,12 @@ TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
 
 
 PUSH = " git push:"
-"""Suffix of the tool name in the second action of a push, which names the destination: `tool:bash git push:ADDRESS
-BRANCH`.
+"""A `git push` has a second action with this suffix after the tool name. It names the destination: `tool:bash git
+push:ADDRESS BRANCH`.
 """
 BY_ITSELF = " alone:"
-"""Suffix of the tool name in the second action of a command whose effect depends only on its text: `tool:bash alone:rm
--r build`.
+"""A command whose effect depends only on its text has a second action with this suffix after the tool name: `tool:bash
+alone:rm -r build`.
 """
 
 
@@ -58,7 +58,9 @@ class Action(msgspec.Struct, frozen=True):
     The literal beginning of the rule's pattern must then include all of `naming`.
     """
     whole: bool = False
-    """True for the full text of a shell command, or for another form of that text, which only deny patterns match."""
+    """True for the full text of a shell command, or for another form of that text. Only deny patterns match such an
+    action.
+    """
     naming: str = ""
     """Prefix of `text` that an allow rule must name if the action is opaque. Empty means all of `text`."""
     also: tuple[str, ...] = ()
@@ -132,13 +134,13 @@ NO_COVERAGE = Coverage()
 
 
 class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Origin of a value in a call that also occurs verbatim in earlier text.
+    """Origin of a value that occurs in a call and, verbatim, in earlier text.
 
     `named_by`: person whose words contain the value, or "you".
     `source`: untrusted source, if only its text contains the value.
 
-    This informs people and never permits anything, because short values match by chance. For example, "13" also
-    occurs in "June 13".
+    This informs people and never permits anything, because short values match by chance. For example, "13" also occurs
+    in "June 13".
     """
 
     value: str
@@ -149,8 +151,8 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
 class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """The narrowest rule that would have allowed a call without approval.
 
-    It applies to one agent and to one person, with all identities of that person (PLATFORM:USER). It also applies
-    only where the person asked: in direct conversations, or in one channel (PLATFORM:CHANNEL).
+    It applies to one agent and to one person, with all identities of that person (PLATFORM:USER). It applies only where
+    the person asked: in direct conversations, or in one channel (PLATFORM:CHANNEL).
     """
 
     allow: tuple[str, ...] = ()
@@ -162,7 +164,7 @@ class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
     answered: int = 0
     """Number of recent decisions on the same actions."""
     allowed: int = 0
-    """Number of these decisions that allowed the actions."""
+    """Number of recent decisions that allowed the same actions."""
 
 
 NO_RULE = StandingRule()
@@ -204,7 +206,7 @@ ALONE = CardItem()
 class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The person for whom a call is made. Taken from the inbound message, never from a model's text.
 
-    On the page and the API, `user` is PLATFORM:USER if the token was issued to a person. That person is never the
+    On the page and in the API, `user` is PLATFORM:USER if the token was issued to a person. That person is never the
     owner of the page.
     """
 
@@ -287,7 +289,7 @@ TOKENS_MAX = 1000
 def parse_expiry(text: str, now: datetime) -> datetime:
     """Parse the expiry of a token.
 
-    Accepts a duration (`30m`, `12h`, `90d`, `4w`), a day (its start in UTC), or a time with a UTC offset. Raises
+    Accepts a duration (`30m`, `12h`, `90d`, `4w`), a date (midnight UTC), or a time with a UTC offset. Raises
     InvalidInput for any other text, and for times in the past.
     """
     span = _SPAN.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Formats counts, lists, durations and titles for people."""
+"""Format counts, lists, durations and titles for people."""
 
 from collections.abc import Sequence
 

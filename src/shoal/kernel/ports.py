@@ -463,7 +463,7 @@ class InboxPort(Protocol):
         ...
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Restore the files that the turn of a discarded card changed. Return the text for the person.
+        """Restore the files changed by the turn of a discarded card. Return the text for the person.
 
         Raises NotFound, Forbidden, Conflict, and InvalidInput if nothing can be restored.
         """
@@ -572,7 +572,9 @@ class KnowsRoles(Protocol):
     """An adapter whose platform reports a person's current roles."""
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Return the roles that a person has in the channel, at most ROLES_SECONDS old. Raises PlatformError."""
+        """Return the roles that a person has in the channel. They are at most ROLES_SECONDS old. Raises
+        PlatformError.
+        """
         ...
 
 
@@ -610,7 +612,7 @@ class Settings(Protocol):
         ...
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Set the value if the current value is `expected`, where None means not set. Return False if it is not."""
+        """Set the value if the current value equals `expected`, where None means not set. Otherwise, return False."""
         ...
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
@@ -620,7 +622,7 @@ class Settings(Protocol):
         ...
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Delete the value if it is `expected`. Return False if it is not."""
+        """Delete the value if it equals `expected`. Otherwise, return False."""
         ...
 
 
@@ -669,7 +671,7 @@ class Engine(Protocol):
     async def wake(self, thread: ThreadId) -> None:
         """Make `advance(thread)` run soon. Several wakes before it starts count as one.
 
-        A wake while it runs makes it run once more. At most one `advance` runs for each thread.
+        A wake during `advance` makes it run once more. At most one `advance` runs for each thread.
         """
         ...
 
@@ -680,7 +682,7 @@ class Engine(Protocol):
         ...
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Notify the worker that advances the thread that a row of this turn has changed."""
+        """Notify the thread's worker that a row of this turn has changed."""
         ...
 
     async def run(self, handler: ThreadHandler) -> None:

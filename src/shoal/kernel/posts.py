@@ -88,7 +88,7 @@ def ticks(numbers: Iterable[int]) -> int:
 
 
 def ticked_numbers(mask: str) -> tuple[int, ...]:
-    """Decode the call numbers from a hexadecimal bit mask. Raises ValueError."""
+    """Decode the call numbers from a hexadecimal bit mask. Raises ValueError if the mask is not hexadecimal."""
     bits = int(mask or "0", 16)
     return tuple(at + 1 for at in range(bits.bit_length()) if bits >> at & 1)
 
@@ -141,7 +141,7 @@ class Deletes(Protocol):
 
 @runtime_checkable
 class HasAround(Protocol):
-    """An adapter whose threads are part of chats that also accept posts."""
+    """An adapter whose threads belong to chats that accept posts themselves."""
 
     def around(self, thread: ThreadId) -> ThreadId | None:
         """Return the chat that contains a thread, as a thread to post to. Return None if the thread is already a

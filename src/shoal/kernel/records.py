@@ -27,7 +27,9 @@ class Ceiling(msgspec.Struct, frozen=True, order=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """The maximum cost of a model call, reserved until `expires_at`. A new reservation with the same id replaces it."""
+    """The maximum cost of a model call, reserved until `expires_at`. A new reservation with the same id replaces the
+    old one.
+    """
 
     id: str
     ceilings: tuple[Ceiling, ...]
@@ -37,7 +39,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """Amounts that were spent and reserved under one limit of [budget]. A maximum of 0 means no limit."""
+    """Amounts spent and reserved under one limit in [budget]. A maximum of 0 means no limit."""
 
     scope: str
     day: str
@@ -158,7 +160,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     prompt: Prompt
-    """Prompt in an `unopened` thread. The post opens a thread, which then receives the prompt."""
+    """Prompt with an `unopened` thread id. The post opens the actual thread, which then receives the prompt."""
     trigger: str = ""
     disables: bool = False
     """True if a failure disables the trigger, because this was its last attempt."""
@@ -265,7 +267,7 @@ class PastCheck(msgspec.Struct, frozen=True):
 class Spend(msgspec.Struct, frozen=True):
     """Usage of a finished model call.
 
-    It replaces the reservation `reservation`. If the reservation has expired, because the call was slow or the clock
+    Replaces the reservation with the id `reservation`. If it has expired, because the call was slow or the clock
     changed, the usage counts against `ceilings`. An empty `day` means today in UTC.
     """
 
@@ -303,8 +305,8 @@ class Report(msgspec.Struct, frozen=True):
 class AdmittedCalls(msgspec.Struct, frozen=True):
     """Calls that start in the same commit as the model message that requested them.
 
-    `calls` includes the checkpoint that precedes them, and `audit` contains their permission checks. They start only
-    if the thread is unchanged since these checks: its last event is `last_seq`, nobody has stopped the turn, and no
+    `calls` includes the checkpoint that precedes them, and `audit` contains their permission checks. The calls start
+    only if the thread is unchanged since the checks: its last event is `last_seq`, nobody has stopped the turn, and no
     steer is waiting.
     """
 
@@ -455,8 +457,8 @@ class Backlog(msgspec.Struct, frozen=True):
 class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     """A request for approval and the decision on it. `used` means that the approved call has run.
 
-    `decided_trust` and `decided_roles` describe the person who decided, on the platform `decided_on`. `covers` is
-    the content that was decided on.
+    `decided_trust` and `decided_roles` describe the person who decided, and `decided_on` is that person's platform.
+    `covers` is the content that the decision applies to.
     """
 
     thread: ThreadId

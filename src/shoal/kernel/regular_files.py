@@ -12,9 +12,9 @@ from shoal.kernel.errors import InvalidInput
 
 
 def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
-    """Open a regular file. Pass this to `open` as `opener`. A pipe would block, and a device may never end.
+    """Open a regular file. Raises OSError for anything else, because a pipe would block and a device may never end.
 
-    Raises OSError for anything else.
+    Pass this function to `open` as `opener`.
     """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)

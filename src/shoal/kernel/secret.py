@@ -50,7 +50,7 @@ class Secret:
         """Return the secret, or an empty string if it is not set.
 
         A command may take up to COMMAND_SECONDS_MAX, so call this in a thread. Raises ConfigError if the variable is
-        not set, the file is unreadable, the command fails, or the value contains a character that no key contains.
+        not set, the file is unreadable, the command fails, or the value contains a character that keys cannot contain.
         """
         match self.source:
             case "value":

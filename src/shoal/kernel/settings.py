@@ -117,9 +117,7 @@ class TurnsSettings(Section, frozen=True, kw_only=True):
     calls do not count.
     """
     steer: Literal["skip", "finish"] = "skip"
-    """What happens to the remaining tool calls of a step when a message for the running turn arrives: skip or finish
-    them.
-    """
+    """Whether to skip or finish the remaining tool calls of a step when a message for the running turn arrives."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 3600.0
     """Maximum duration of a turn, in seconds. Time spent waiting for a person does not count."""
     model_attempts_max: Annotated[int, Meta(ge=1, le=100)] = 4
@@ -392,7 +390,7 @@ class WebSettings(Section, frozen=True, kw_only=True):
     token: Secret = NO_SECRET
     """Access token for clients. Empty uses the token file in the home directory."""
     allow: tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")], ...] = ()
-    """Trusted people with their own token, each as the NAME in web:NAME. Messages from other people with a token taint
+    """Trusted people with their own tokens. Each entry is the NAME in web:NAME. Messages from other token holders taint
     a turn.
     """
     allowed_origins: tuple[str, ...] = ()

@@ -94,7 +94,7 @@ WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$
 class Treatment(msgspec.Struct, frozen=True):
     """A built-in profile's treatment of a tool's calls.
 
-    `allows` and `others` describe the treatment for people, in lists of rules.
+    `allows` and `others` are descriptions for people, shown in lists of rules.
     """
 
     allow: str = ""
@@ -140,7 +140,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     effect: Effect = "unknown"
     """Effect of a call. Calls with the effect `read` in one step may run concurrently."""
     open_world: bool = False
-    """Whether a call that only reads contacts another system."""
+    """Whether a read-only call contacts another system."""
     for_trusted: bool = False
     """True if the declared effect applies only to turns that only trusted people influenced. In other turns, the effect
     is unknown.
@@ -150,7 +150,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     """Whether Shoal repeats a call that a crash interrupted."""
     runs_commands: bool = False
-    """Whether the tool starts processes, which need approval without an isolating sandbox."""
+    """Whether the tool starts processes. Without an isolating sandbox, these need approval."""
     waits: bool = False
     """True if the result may arrive later. Consecutive calls of such tools in one step wait together."""
     origin: ResultOrigin = "foreign"

@@ -1,7 +1,7 @@
 """Builds the model's messages from a thread's journal, one event at a time.
 
-The output never contains a tool call without a result. The results of a message's calls are added together, in call
-order, once every call has a result. If another event arrives first, a substitute is added for each missing result.
+The output never contains a tool call without a result. The results of a message's calls are added at the same time, in
+call order, once every call has a result. If another event arrives first, a substitute is added for each missing result.
 Adding an event takes constant time.
 """
 
@@ -51,7 +51,7 @@ CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: the current state.)
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
 """Heading of the last part of a turn's context, before CONTEXT_TAIL.
 
-The part lists changes to live sections since the system text was written.
+That part lists the live sections that have changed since the system text was written.
 """
 CONTEXT_TAIL = "</context>"
 
@@ -89,7 +89,8 @@ class Transcript:
         match event.data:
             case TurnStarted(context=context, system=system):
                 self._context = context
-                # The new system text already contains the earlier changes that still apply, so remove their copies.
+                # The new system text already contains the earlier changes that still apply, so remove them from earlier
+                # messages.
                 if self._system and system not in ("", self._system):
                     entries = [_without_changes(entry) for entry in self.entries]
                     if any(new is not old for new, old in zip(entries, self.entries, strict=True)):

@@ -17,12 +17,12 @@ The first row that matches the state determines the move:
     All steps are used, or too many calls in a row failed.    Note the limit.
     None of the above.                                        Call the model.
 
-An answer that contains only thinking is replaced with a notice, and an answer that was cut off ends with a notice.
-If a retry is scheduled, the next call waits until the retry is due.
+An answer that contains only thinking is replaced with a notice, and an answer that was cut off ends with a notice. If a
+retry is scheduled, the next call waits until the retry is due.
 
-Calls that failed, were invalid or are forbidden count as errors in a row. Calls that someone else ended (skipped for
-a steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither add to the count nor reset
-it.
+Calls that failed, were invalid or are forbidden count as consecutive errors. Calls that ended for other reasons
+(skipped for a steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither add to the count
+nor reset it.
 """
 
 from datetime import datetime
@@ -262,7 +262,7 @@ class TurnState(msgspec.Struct):
                 pass
 
     def waits(self, now: datetime) -> bool:
-        """Return True if the retry is not due. Setting the clock back does not extend the wait."""
+        """Return True if a scheduled retry is not yet due. Setting the clock back does not extend the wait."""
         if self.retry is None or self.retry_set_at is None:
             return False
         return self.retry_set_at <= now < self.retry.next_at

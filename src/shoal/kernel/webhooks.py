@@ -78,7 +78,7 @@ class Proof(msgspec.Struct, frozen=True):
 def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
     """Return every valid proof of a call, strongest first.
 
-    The names in `headers` must be lower-case. A secret shorter than SECRET_CHARS_MIN proves nothing, so an empty
+    The names in `headers` must be lower-case. A secret shorter than SECRET_CHARS_MIN is never accepted, so an empty
     setting admits nobody.
     """
     if len(secret) < SECRET_CHARS_MIN:
@@ -100,7 +100,7 @@ def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) 
 
 
 def _identity(signed: str) -> str:
-    """Return a digest of a signature. It can be stored, because it cannot be used to sign a call."""
+    """Return a digest of a signature. The digest is safe to store, because it cannot be used to sign a call."""
     return hashlib.sha256(signed.encode()).hexdigest()
 
 

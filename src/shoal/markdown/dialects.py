@@ -47,7 +47,9 @@ def without_fences(content: str) -> str:
 
 
 def markdown_link(label: str, url: str) -> str:
-    """Return a Markdown link. Parentheses and spaces in the URL are percent-encoded, because they would end it."""
+    """Return a Markdown link. Parentheses and spaces in the URL are percent-encoded, because they would otherwise end
+    the URL.
+    """
     for character, code in (("(", "%28"), (")", "%29"), ("<", "%3C"), (">", "%3E"), (" ", "%20"), ("\\", "%5C")):
         url = url.replace(character, code)
     return f"[{label}]({url})"

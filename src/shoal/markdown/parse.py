@@ -112,8 +112,8 @@ def tokens_in(text: str) -> Iterator[TokenSpan]:
 
 
 def _next_word(text: str, start: int, end: int) -> int:
-    """Return where to continue after a word that is not a path. A token may start inside the word or after its first
-    marks.
+    """Return the position at which to continue after a word that is not a path. A token may start inside the word or
+    after its first marks.
     """
     for sign, others in (("://", "+.-"), ("@", "+.-_%")):
         at = text.find(sign, start, end + len(sign))

@@ -442,8 +442,8 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
 
 
 def _end_in_cell(spans: Sequence[Node], most: int) -> int:
-    """Return where to cut a cell that is too long for a message. Keeps at least one character unless the cell is
-    empty.
+    """Return the position at which to cut a cell that is too long for a message. Keeps at least one character unless
+    the cell is empty.
     """
     text = plain_text(spans)
     if len(text) <= most:

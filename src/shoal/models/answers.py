@@ -336,7 +336,7 @@ class AnswerReader:
             if text := "".join(self.thoughts[self._thoughts_shown :]):
                 out.append(ThinkingDelta(text))
             self._thoughts_shown = len(self.thoughts)
-        if len(self.texts) != self._texts_shown:  # There are fewer if some texts turned out to be thinking.
+        if len(self.texts) != self._texts_shown:  # Texts that turn out to be thinking are removed.
             if text := "".join(self.texts[min(self._texts_shown, len(self.texts)) :]):
                 out.append(TextDelta(text))
             self._texts_shown = len(self.texts)

@@ -1,7 +1,7 @@
 """Anthropic Messages API. Thinking is sent back unchanged.
 
 Cache breakpoints are placed after the system prompt (which covers the tools before it), after the last message, and
-where the previous request ended. The last one is needed because the provider looks back only 20 blocks from a
+where the previous request ended. The third one is needed because the provider looks back only 20 blocks from a
 breakpoint. This version of the API has no sampling parameters, so no temperature is sent.
 
 A tool that a search found is sent with `defer_loading`, outside the cached prefix. The search result refers to the

@@ -1,9 +1,10 @@
-"""Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the responses.
+"""Encode requests as JSON bytes. This module contains the code that all API protocols share. answers.py decodes the
+responses.
 
-Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one
-copy, and the encoding of its new messages. The cache does not keep dropped conversations alive. If a conversation
-restarts, for example after a compaction, it is encoded again, which takes a few milliseconds per megabyte. Caching
-the encoded form with each message would double the memory.
+Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy,
+and the encoding of its new messages. The cache does not keep dropped conversations alive. If a conversation restarts,
+for example after a compaction, it is encoded again, which takes a few milliseconds per megabyte. Caching the encoded
+form with each message would double the memory.
 """
 
 import base64
@@ -310,8 +311,8 @@ class ConversationCache:
     def _start(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...], form: MessageForm) -> int:
         """Return the index of the first message to encode.
 
-        It is 0 if the conversation does not begin with the cached messages. Where consecutive user messages are
-        merged, a new one is encoded together with those before it.
+        The index is 0 if the conversation does not begin with the cached messages. If consecutive user messages are
+        merged, a new user message is encoded together with those before it.
         """
         if joined is None or joined.form != form:
             return 0

@@ -112,7 +112,7 @@ def build_provider(
 
 
 def address_of(settings: ProviderSettings) -> str:
-    """Return the base URL, by default that of the kind's public service. It is empty for a local model."""
+    """Return the base URL, which defaults to the kind's public service. Return an empty string for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
 

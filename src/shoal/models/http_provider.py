@@ -63,7 +63,7 @@ An event times out after EVENT_SECONDS_MAX plus its size divided by this rate. S
 ANSWER_CHARS_MAX = 1_000_000
 """Maximum number of characters in a response. This is twice the limit of the largest models."""
 ANSWER_BYTES_PER_TOKEN = 2048
-"""Maximum number of bytes in a stream per output token that the request allows. Framing takes a few hundred bytes per
+"""Maximum size of a stream, in bytes per output token that the request allows. Framing takes a few hundred bytes per
 token.
 """
 SILENCES_MAX = 5
@@ -81,11 +81,13 @@ NO_PICTURES = "{model} does not accept images, so it did not see yours."
 FEWER_PICTURES = "{model} accepts fewer images per request, so it did not see {count} of yours."
 NO_TOOLS = "{model} does not support tools, so it answers without them."
 TOOLS_REFUSED = "{provider} rejected the request with my tools, so {model} answered without them. See `shoal doctor`."
-HISTORY_REFUSED = "{provider} rejected this conversation, so {model} now gets it without images and earlier reasoning."
-"""Like the notices above, shown once per thread, because the model did not receive a part of the request."""
+HISTORY_REFUSED = (
+    "{provider} rejected this conversation, so {model} now receives it without images or earlier reasoning."
+)
+"""Shown once per thread, like the notices above, because the model did not receive part of the request."""
 IMAGE_SIZES_MAX = 4096
 HEAVY_BYTES_MIN = 500_000
-"""Minimum total size of images that can be the reason why a request is too large."""
+"""Minimum total size of images, in bytes, that can make a request too large."""
 STRAY_BYTES_MAX = 1_000
 _NAME = lazy_re.compile(rb"[a-z_.]{1,100}")
 _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")

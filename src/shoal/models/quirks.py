@@ -1,4 +1,4 @@
-"""Differences between models or servers and their protocol. Some are learned from refusals.
+"""Deviations of models and servers from their API protocol. Some are learned from refusals.
 
 A refusal is an error response that rejects the form or the content of a request.
 

@@ -174,7 +174,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
     tls_only: bool = False
     """Whether every URL, including redirects, must begin with https://."""
     same_site: bool = False
-    """True if a redirect to another site is returned as the response and not followed."""
+    """True if a redirect to another site is returned as the response instead of being followed."""
 
 
 class Fetched(msgspec.Struct, frozen=True):

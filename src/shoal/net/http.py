@@ -294,8 +294,7 @@ class HttpConnection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body. They are empty only at its end. Raises ConnectionBroken and
-        ConnectionSilent.
+        """Return the next bytes of the body, or empty bytes at its end. Raises ConnectionBroken and ConnectionSilent.
 
         Chunk framing without content counts as silence.
         """

@@ -129,7 +129,7 @@ OWNER = "owner"
 
 
 class Links(msgspec.Struct, frozen=True):
-    """Linked people and the access rules of each platform. They determine the audience of a request."""
+    """Linked people and the access rules of each platform, which together determine the audience of a request."""
 
     people: People = NO_LINKS
     rules: dict[str, AccessRules] = {}
@@ -237,8 +237,8 @@ class Bucket:
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
     """Return the SHA-256 digest, in hex, that an approval is bound to.
 
-    It covers the tool's name, the canonical JSON of the call, and `extra`, which is the agent and anything else that
-    determines the effect.
+    The digest covers the tool's name, the canonical JSON of the call, and `extra`, which is the agent and anything else
+    that determines the effect.
     """
     return hashlib.sha256(msgspec.json.encode(["shoal-approval-1", tool, canonical, *extra])).hexdigest()
 

@@ -50,9 +50,8 @@ _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
 def path_name(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return the name that actions use for a resolved host path: the path inside its mount, or the host path if it has
-    no
-    mount.
+    """Return the name that actions use for a resolved host path: the path inside its mount, or the host path if no
+    mount contains it.
     """
     best: Mount | None = None
     for mount in mounts:
@@ -174,8 +173,8 @@ class CommandPaths:
     # ---- directories and names ----
 
     def _places(self, moves: int, sure: Collection[int]) -> list[str] | None:
-        """Return the directories in which a part may run after the `cd` commands before it. Returns None if they are
-        unknown.
+        """Return the directories in which a part of the command may run after the `cd` commands before it. Returns None
+        if they are unknown.
 
         A `cd` may have failed unless its number is in `sure`.
         """
@@ -405,8 +404,8 @@ def forget_commands() -> None:
 
 
 def judged_by_words(command: str) -> Action:
-    """Return the action of a simple command, judged only by its words. For actions that `shell_actions` did not
-    create.
+    """Return the action of a simple command, judged only by its words. Use this for actions that `shell_actions` did
+    not create.
     """
     taken = _taken(command)
     parts = [part for part in taken.parts if not part.view] if taken is not None else []

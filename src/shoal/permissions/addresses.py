@@ -56,7 +56,7 @@ _ENDING = ".,;:!?'\"*_~)]"
 def addresses_in(text: str) -> Iterator[str]:
     """Yield the canonical URLs in a person's message. A URL without a scheme gets https.
 
-    Punctuation or a bracket at the end may belong to the URL or not, so both readings are yielded.
+    Punctuation or a bracket at the end may or may not belong to the URL, so both readings are yielded.
     """
     bare = (f"https://{word}" for word in _BARE.findall(_ADDRESS.sub(" ", text)))
     for word in chain(_ADDRESS.findall(text), bare):
@@ -66,7 +66,7 @@ def addresses_in(text: str) -> Iterator[str]:
 
 
 def asked_address(tool: Traits, detail: str) -> str:
-    """Return the URL that a call reads if it is the only argument of the call. Returns an empty string otherwise."""
+    """Return the URL that a call reads, or an empty string unless the URL is the only argument of the call."""
     if tool.names == "address":
         return detail
     if not (tool.read_only and tool.open_world and detail.startswith("{")):

@@ -34,7 +34,7 @@ _NEVER_ALLOWED = ("i2c_", "spi_", "mcp_", "message")
 
 _AT = "<command>"
 """Placeholder in a pattern for `tool:NAME:`, where NAME is any tool that takes commands."""
-_FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # Options before a subcommand, each perhaps with a value.
+_FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # Options before a subcommand, each optionally followed by a value.
 
 # Commands that change something outside the machine, by program and verb. `shell/programs.txt` lists the verbs that
 # only read. Commands on neither list need approval.

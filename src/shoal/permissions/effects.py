@@ -4,12 +4,17 @@
             ├─► effect_of ─► (effect, trusted, tainted, isolated) ─► ANSWERS ─► allow, ask or guard
     action ─┘   for shell commands, the action contains the result of the shell parser
 
-| effect | meaning | examples | |---|---|---| | read | changes nothing, and shows only what the agent may see anyway |
-`git status`, reading a file of the workspace | | contained | changes only what a checkpoint restores, and sends nothing
-| `pytest` in a sealed sandbox, a file write | | outward | sends something out of the machine or the conversation | `git
-push` with network access, a message elsewhere | | lasting | changes what no checkpoint restores | the agent's settings,
-`.git/hooks`, a file that is too large | | unknown | cannot be determined | a command without a sandbox, a tool that
-declares no effect |
+    effect      meaning                                                      examples
+    ---------   ----------------------------------------------------------   -----------------------------------------
+    read        changes nothing, and shows only what the agent may see       `git status`, reading a workspace file
+                anyway
+    contained   changes only what a checkpoint restores, and sends nothing   `pytest` in a sealed sandbox, a file write
+    outward     sends something out of the machine or the conversation       `git push` with network access, a message
+                                                                             elsewhere
+    lasting     changes what no checkpoint restores                          the agent's settings, `.git/hooks`, a
+                                                                             file that is too large
+    unknown     cannot be determined                                         a command without a sandbox, a tool that
+                                                                             declares no effect
 
 A sandbox is sealed if it isolates commands and gives them no network access. If a checkpoint also covers the workspace,
 any command in it is contained, because it can change only the workspace and /scratch, and cannot connect to anything.
@@ -99,7 +104,7 @@ ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
 
 WORDS: Mapping[Effect, str] = MappingProxyType(
     {
-        "read": "reading its own folders, memory, this conversation, the web and MCP servers",
+        "read": "reading the agent's own folders and memory, this conversation, the web and MCP servers",
         "contained": "changes that /undo can revert, and commands in a sandbox without network access",
         "outward": "calls that send something outside this machine or this conversation",
         "lasting": "changes that /undo cannot revert",
@@ -203,7 +208,7 @@ def _is_git(detail: str) -> bool:
 def in_words(situation: Situation) -> str:
     if situation.sealed:
         return (
-            "Reading, commands in the sandbox and changes that /undo can revert run without asking. Shoal asks "
+            "Reads, commands in the sandbox and changes that /undo can revert need no approval. Shoal asks "
             "before anything that leaves this machine or this conversation, or that cannot be undone."
         )
     where = "the sandbox has network access" if situation.isolated else "no sandbox isolates them"

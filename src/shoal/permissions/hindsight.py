@@ -56,7 +56,6 @@ class SuggestedRule(msgspec.Struct, frozen=True):
 
     agent: str
     allow: tuple[str, ...]
-    """Patterns."""
     shown: str
     """Text of the call as shown in its approval."""
     asked: int

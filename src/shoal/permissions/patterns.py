@@ -117,7 +117,7 @@ _REFUSED = {
 
 @lru_cache(maxsize=512)
 def _test(source: str, flags: int) -> Callable[[str], object]:
-    """Return a function that tests one character. It uses `re` itself, to give classes the same meaning."""
+    """Return a function that tests one character. The function uses `re`, so classes keep the same meaning."""
     return re.compile(source, flags & _TEST_FLAGS).fullmatch
 
 
@@ -392,8 +392,8 @@ class State:
 class Automaton:
     """Matches any number of patterns at once, in time linear in the length of the text.
 
-    States are cached until they contain `PLACES_KEPT_MAX` instructions in total. This usually takes some tens of
-    kilobytes, at worst some tens of megabytes. The cache is then cleared.
+    States are cached until they contain `PLACES_KEPT_MAX` instructions in total. This usually takes tens of kilobytes,
+    and at worst tens of megabytes. The cache is then cleared.
     """
 
     def __init__(self) -> None:

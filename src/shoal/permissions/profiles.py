@@ -95,7 +95,9 @@ class Profile:
                     automaton.add(pattern, dotall=kind == "deny")
                     rules.append(Rule(kind, pattern, number))
                 except PatternRefused as refused:
-                    problems.append(f"permission profile {name!r}, {kind}: the pattern {pattern!r}: {refused}.")
+                    problems.append(
+                        f"permission profile {name!r}, {kind}: the pattern {pattern!r} was rejected: {refused}."
+                    )
         if problems:
             raise ConfigError(problems)
         self.name = name

@@ -1,7 +1,7 @@
 """Remove secrets from text: known values, and text that looks like a key, a token or a password.
 
-Each shape of secret has markers, and every match contains one of them. Most texts contain neither a marker nor a
-known value. They cost a few substring searches and are returned unchanged.
+Each shape of secret has markers, and every match contains one of them. Most texts contain neither a marker nor a known
+value. Such texts cost a few substring searches and are returned unchanged.
 """
 
 import base64
@@ -158,7 +158,7 @@ def _spellings(secret: str) -> set[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 _OPEN_KEY = lazy_re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
-"""Minimum length of the beginning of a known secret that is withheld at the end of a text. A shorter beginning looks
+"""Minimum number of leading characters of a known secret that are withheld at the end of a text. Fewer characters look
 like ordinary text.
 """
 

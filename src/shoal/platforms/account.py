@@ -54,7 +54,7 @@ OVERHEARD_MAX = 1000
 ENTERED_MAX = 1000
 CHANNELS_NAMED_MAX, CHANNEL_NAME_CHARS_MAX = 1000, 120
 BEGUN_MAX = 1000
-"""Maximum number of people for whom the last message that opened a thread is cached."""
+"""Maximum number of people whose last thread-opening message is cached."""
 NOTHING_READ = "I cannot read your message. Please write it as text."
 MOVED = "This chat has a new id. Our conversations, schedules and rules continue here."
 NOTHING_ASKED = "Yes? Please put your question in the same message as the mention."
@@ -192,7 +192,7 @@ class ChatAccount(Generic[S]):
         raise NotImplementedError
 
     async def check(self) -> None:
-        """Verify the credentials. Raises PlatformError. Override this if connecting does not prove that they work."""
+        """Verify the credentials. Raises PlatformError. Override this if connecting does not verify them."""
 
     # ---- receiving ----
 
@@ -294,7 +294,9 @@ class ChatAccount(Generic[S]):
             self._names.put(first, "")
 
     async def _name_of(self, channel: str) -> str:
-        """Return a group's name, or an empty string. Override this if the platform does not include it in messages."""
+        """Return a group's name, or an empty string. Override this if the platform's messages do not include the
+        name.
+        """
         return ""
 
     async def _subscribe(self, thread: ThreadId) -> None:
@@ -369,7 +371,8 @@ class ChatAccount(Generic[S]):
         """Return earlier messages and their files as context for a mention.
 
         If the mention opens a thread, the context is the channel's latest messages. Otherwise, it is the thread's first
-        message and the cached messages. Messages that arrive after CONTEXT_SECONDS_MAX are omitted.
+        message and the cached messages. If reading takes longer than CONTEXT_SECONDS_MAX, only cached messages are
+        included.
         """
         overheard = list(self._overheard.pop(self._overheard_key(prompt)) or ())
         if not self._begins(prompt):  # the message that opened this thread is cached under the channel
@@ -443,7 +446,7 @@ class ChatAccount(Generic[S]):
             await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 
     async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
-        """Send a reaction to the inbox and post the reply, which may explain why it had no effect. Raises
+        """Send a reaction to the inbox and post the reply, which may explain why the reaction had no effect. Raises
         StoreError.
         """
         answer = await inbox.react(reaction)

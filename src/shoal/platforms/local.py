@@ -19,7 +19,7 @@ from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.platforms.inbox import Recent, short_name
 
 TEXT_CHARS_MAX = 1_000_000
-"""Maximum length of a post. The limit is high, because pages and programs read complete answers."""
+"""Maximum length of a post, in characters. The limit is high because pages and programs read complete answers."""
 TERMINAL = "terminal"
 KEYS_MAX = 1024
 """Maximum number of cached post keys. A post whose key is cached is not shown again."""
@@ -28,7 +28,7 @@ Show: TypeAlias = Callable[[OutboundPost], None]
 
 
 class _LocalAdapter:
-    """Base class of the adapters for the page and the terminal. Incoming messages bypass these adapters."""
+    """Base class of the web and terminal adapters. Incoming messages bypass these adapters."""
 
     platform: str
 
@@ -42,7 +42,7 @@ class _LocalAdapter:
         """Do nothing, because the live stream shows the status."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Return a new thread in the channel. The caller must send its first message."""
+        """Return the id of a new thread in the channel. The caller must send the first message."""
         return make_thread_id(self.platform, channel, self._clock.new_id())
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
@@ -103,10 +103,10 @@ class WebAdapter(_LocalAdapter):
 
 
 class TerminalAdapter(_LocalAdapter):
-    """Implements `ChatAdapter` for the terminal of this process. Posts appear in the thread's viewer, `shoal chat` or
-    `shoal ask`.
+    """Implements `ChatAdapter` for the terminal of this process. Posts appear in the thread's viewer (`shoal chat` or
+    `shoal ask`).
 
-    A thread without a viewer accepts posts too, because `shoal chat` shows the journal when it opens.
+    A thread without a viewer also accepts posts, because `shoal chat` shows the journal when it starts.
     """
 
     platform = TERMINAL
@@ -149,7 +149,7 @@ class TerminalAdapter(_LocalAdapter):
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Print the edited text again, because printed text cannot change."""
+        """Print the edited text as a new post, because printed text cannot be changed."""
         show = self._shown.get(thread)
         if show is not None:
             show(OutboundPost(thread, message_id, markdown, buttons=buttons))

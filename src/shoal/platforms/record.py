@@ -1,4 +1,4 @@
-"""Records that describe the built-in platforms and those of installed packages.
+"""Records that describe built-in platforms and platforms from installed packages.
 
 A platform is imported only if the configuration names it. Its folder contains the record in `__init__.py`, the settings
 and the adapter.
@@ -23,7 +23,7 @@ in upper case.
 
 
 class SetupQuestion(NamedTuple):
-    """A key that setup asks for. `secret` is the kind of secret, or empty if the value is not a secret."""
+    """A settings key that setup asks for. `secret` is the kind of secret, or empty if the value is not a secret."""
 
     key: str
     question: str
@@ -37,15 +37,15 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     - `title`: name shown to people.
     - `settings`: settings class of its accounts.
     - `adapter`: MODULE:CLASS of a subclass of ChatAccount. It is imported when an account is enabled.
-    - `variables`: common environment variable of each key.
+    - `variables`: usual environment variable for each key.
     - `from_variables`: function that returns additional keys for these variables, or None if they are not sufficient.
     - `questions`: questions that setup asks. A platform without questions is configured by hand.
     - `owner_question`: question for the owner's id. Needed if the platform calls the server, which does not run during
       setup.
     - `fetches_with`: key that is set if the account fetches its messages. Otherwise, the platform calls the server.
-    - `package`: module that shows whether the platform's extra is installed, or empty.
+    - `package`: module whose presence shows that the platform's extra is installed, or empty.
     - `optional`: optional package of the extra, and the limitation without it.
-    - `secret_shapes`: kinds of secrets, each with a pattern that matches its start.
+    - `secret_shapes`: kinds of secrets, each with a pattern that matches the start of the secret.
     """
 
     title: str

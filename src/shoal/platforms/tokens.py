@@ -73,7 +73,8 @@ def check_package(extra: str) -> None:
 class KeyRing:
     """Signing keys from one URL: a key set, certificates by id, or OpenID metadata that refers to a key set.
 
-    An unknown key id causes a fetch, which finds rotated keys. If the fetch fails, the cached keys stay valid.
+    An unknown key id triggers a fetch, because the keys may have been rotated. If the fetch fails, the cached keys stay
+    valid.
     """
 
     def __init__(self, url: str, fetch: Fetch, clock: Clock) -> None:

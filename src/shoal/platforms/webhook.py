@@ -329,7 +329,9 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     # ---- out ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post a message and return the id from the response, or the key if it has no id. Raises PlatformError."""
+        """Post a message and return the id from the response, or the key if the response has no id. Raises
+        PlatformError.
+        """
         file = None
         if post.file is not None:
             content = await asyncio.to_thread(read_file, post.file, FILE_BYTES_MAX)

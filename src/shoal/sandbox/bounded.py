@@ -7,7 +7,7 @@ has filled since the last walk. A folder cannot have grown by more than that, so
 
     time                            walk of the folder
     -----------------------------   ------------------------------------------------------------------------
-    before a command runs           only if the disk has filled by as much as the folder had room
+    before a command runs           only if the disk has filled by at least the folder's remaining room
     while a command runs            at the first check, and whenever the disk has filled by half of the
                                     remaining room. A thread checks every LOOK_SECONDS
     while the disk is nearly full   never, because nothing may grow
@@ -50,7 +50,7 @@ _SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
 ENDED = "Shoal stopped the command and all its processes. {problem}"
 MEBIBYTE = 1_048_576
 WALK_SECONDS_MAX = 30.0
-"""Maximum number of seconds between walks of a folder, while a command runs in it and the disk usage changes."""
+"""Maximum number of seconds between walks of a folder while a command runs in it and the disk usage changes."""
 STEP_BYTES, STEP_FILES = MEBIBYTE, 64
 """Minimum growth in bytes and in files that triggers a walk."""
 UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
@@ -160,8 +160,8 @@ class _WalkedFolder(msgspec.Struct, eq=False):
 
 
 class FolderCeiling(NamedTuple):
-    """The limits of a folder while a command runs. If the folder exceeded a limit at the start, its size is the
-    limit.
+    """The limits of a folder while a command runs. If the folder exceeded a limit at the start, its size at that time
+    becomes the limit.
     """
 
     size_bytes: float
@@ -170,10 +170,10 @@ class FolderCeiling(NamedTuple):
 
 
 class DiskUsage:
-    """Tracks the size of folders. Methods that walk a folder block, and may be called from several threads.
+    """Tracks the size of folders. Methods that walk a folder are blocking and may be called from several threads.
 
-    Bytes are allocated disk space: holes in sparse files do not count, and hard links count once. Files are all
-    entries, including folders.
+    Bytes are allocated disk space: holes in sparse files do not count, and hard links count once. Every entry counts as
+    a file, including folders.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:

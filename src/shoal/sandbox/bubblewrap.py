@@ -62,7 +62,7 @@ class MountedPaths:
 
 
 class BubblewrapSandbox(MountedPaths):
-    """A `Sandbox` of Linux namespaces. `network` is off, on (public addresses on `ports`) or a list of hosts."""
+    """A `Sandbox` that uses Linux namespaces. `network` is off, on (public addresses on `ports`) or a list of hosts."""
 
     name = "bubblewrap"
     isolated = True
@@ -165,10 +165,10 @@ class BubblewrapSandbox(MountedPaths):
 
 
 def _own_devices() -> list[str]:
-    """Return options that mount device nodes owned by nobody. Raises SandboxError.
+    """Return options that mount device nodes owned by `nobody`. Raises SandboxError.
 
-    If Shoal runs as root, commands would otherwise own the host's nodes and could change their mode. The nodes are
-    reused.
+    If Shoal runs as root, commands would otherwise own the host's nodes and could change their mode. Nodes from an
+    earlier call are reused.
     """
     if Path("/dev/null").stat().st_uid != os.geteuid():
         return []
@@ -194,7 +194,7 @@ def _own_devices() -> list[str]:
 
 
 def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
-    """Return True if the node is that device and is owned by nobody. Only root can replace it.
+    """Return True if the node is the given device and is owned by `nobody`. Only root can replace the node.
 
     Raises OSError if another user can change the folder.
     """
@@ -203,7 +203,7 @@ def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
-        raise PermissionError(f"{node.parent} belongs to another user")
+        raise PermissionError(f"{node.parent} can be changed by another user")
     return (status.st_mode, status.st_uid, status.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
 
 
@@ -247,7 +247,9 @@ def _system() -> tuple[str, ...]:
 
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return the inside path of a working directory. Raises SandboxError if it is outside all mounts."""
+    """Return a working directory's path inside the sandbox. Raises SandboxError if the directory is outside all
+    mounts.
+    """
     inside = from_host(path, mounts)
     if inside is None or ".." in path.parts:
         raise SandboxError(f"The working directory {path} is outside the sandbox's directories.")

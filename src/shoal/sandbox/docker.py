@@ -61,7 +61,9 @@ _HEADER_BYTES = 8
 
 
 class DockerSandbox(MountedPaths):
-    """A `Sandbox` of containers, started from `image`. `container` names a running container to use instead."""
+    """A `Sandbox` that runs commands in containers started from `image`. `container` names a running container to use
+    instead.
+    """
 
     name = "docker"
     isolated = True
@@ -370,7 +372,9 @@ def _refused(status: int, content: bytes) -> SandboxError:
 
 
 async def _frames(response: "httpx2.Response") -> AsyncGenerator[tuple[int, bytes]]:
-    """Yield the pieces of an attached stream. Each has a header of 8 bytes: the stream, three zeros and the length."""
+    """Yield the pieces of an attached stream. Each piece has a header of 8 bytes: the stream, three zeros and the
+    length.
+    """
     held = bytearray()
     async for chunk in response.aiter_raw():
         held += chunk

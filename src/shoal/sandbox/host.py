@@ -70,11 +70,11 @@ class HostSandbox(_HostPaths):
 
 
 class SeatbeltSandbox(_HostPaths):
-    """A `Sandbox` with macOS profiles. Written from their documentation and reviewed, but never tested.
+    """A `Sandbox` that uses macOS sandbox profiles. Written from their documentation and reviewed, but never tested.
 
     The profile denies everything except reading the mounts and the system's programs and libraries, and writing to the
-    writable mounts and a temporary directory. The network is allowed only if it is on. A list of hosts is rejected.
-    macOS has no process namespaces, so the command's processes are found as on the host.
+    writable mounts and a temporary directory. The network is allowed only if `network` is on. A list of hosts is
+    rejected. macOS has no process namespaces, so the command's processes are found as on the host.
     """
 
     name = "seatbelt"

@@ -1,11 +1,11 @@
 """Limit a command's resources with `ulimit` in its shell and, if possible, a control group.
 
 Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit. Only
-they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
+control groups can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
 
 version   how a command becomes a member
 -------   -----------------------------------------------------------------------------------------------------------
-1         a thread that is a member starts the command, so it is a member from the beginning (see `Starter`)
+1         a thread that is a member starts the command, so the command is a member from the beginning (see `Starter`)
 2         a shell joins and then execs the command, because memory groups contain only whole processes
 """
 
@@ -40,8 +40,9 @@ class CommandLimits(msgspec.Struct, frozen=True):
     """Limits of one command in an isolating sandbox. 0 means no limit.
 
     memory_bytes_max: private memory of each process. With a control group, the limit also applies to all processes
-    together. file_bytes_max: size of the largest file that the command can write. temporary_bytes_max: size of /tmp and
-    of /dev/shm.
+    together.
+    file_bytes_max: size of the largest file that the command can write.
+    temporary_bytes_max: size of /tmp and of /dev/shm.
     """
 
     memory_bytes_max: int = 2 * GIBIBYTE
@@ -136,8 +137,8 @@ class ControlGroups:
 
     @contextmanager
     def group(self) -> Generator[tuple[str, ...]]:
-        """Yield the files to which a process writes 0 to become a member. Yields an empty tuple if groups are not
-        available.
+        """Create the control groups for a command, and yield the files to which a process writes 0 to join them. Yields
+        an empty tuple if groups are not available.
 
         Raises SandboxError if a group cannot be created although this worked before.
         """
@@ -218,8 +219,8 @@ class ControlGroups:
 
 
 def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
-    """Find the control groups that can enforce `limits` here, by creating one. Without permission, the result
-    is empty.
+    """Find the control groups that can enforce `limits` on this machine, by creating a test group. Without permission,
+    the result is empty.
     """
     processes, memory = limits.processes_max, limits.memory_bytes_max
     unified = Hierarchy(root, {"pids.max": processes, "memory.max": memory})

@@ -299,7 +299,7 @@ def kill_tree(root: int, mark: str, pipe: int) -> None:
 def kill_marked(is_wanted: Callable[[str], bool]) -> int:
     """Kill all processes that have a wanted mark, and their descendants. Returns the number of killed processes.
 
-    Spares this process, and ignores the marks that it also has. Reads the process table at least once.
+    Never kills this process, and ignores marks that this process also has. Reads the process table at least once.
     """
     killed, me = set[int](), os.getpid()
     spared = _marks(me)
@@ -318,7 +318,7 @@ def kill_marked(is_wanted: Callable[[str], bool]) -> int:
 def marking_file(mark: str) -> int | None:
     """Create an empty in-memory file, named after the mark, which the processes of a command inherit.
 
-    The mark remains when they clear their environment. Returns None if the system has no in-memory files.
+    The file remains even if the processes clear their environment. Returns None if the system has no in-memory files.
     """
     if not hasattr(os, "memfd_create"):
         return None
@@ -344,8 +344,8 @@ def _living(table: Sequence[ProcessEntry]) -> set[int]:
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Stop all processes before killing any. Otherwise, a process could continue because the one it waits for has
-    ended.
+    """Stop all processes before killing any of them. Otherwise, a process that waits for another could continue when
+    the other one is killed.
     """
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
@@ -407,7 +407,8 @@ def _read(path: str) -> bytes:
 
 
 def identity_of(pid: int) -> str:
-    """Return `PID START BOOT`, which identifies a running process even if its id is reused. Empty if it does not exist.
+    """Return `PID START BOOT`, which identifies a running process even if its id is reused. Returns an empty string if
+    the process does not exist.
 
     `BOOT` is `-` if `START` is not relative to the boot.
     """

@@ -79,7 +79,9 @@ class AllowedHosts:
         return any(name.endswith(below) and port in ports for below, ports in self._below.items())
 
     def may_open(self, host: str, address: str) -> bool:
-        """Return True if the proxy may connect to this address of an allowed host. It must be public or in the list."""
+        """Return True if the proxy may connect to this address of an allowed host. The address must be public or in the
+        list.
+        """
         named = literal(host)
         return not why_refused(address) if named is None else named == literal(address)
 
@@ -220,8 +222,8 @@ def parse_request(head: bytes) -> ProxyTarget:
     """Parse the head of a proxy request, which must be `CONNECT` or have an absolute `http://` address. Raises
     ProxyRefusal.
 
-    A plain request is rewritten for the server. It has only the path and the host of the address, and closes the
-    connection, so no other request can follow.
+    A plain request is rewritten for the server. The rewritten request has only the path and the host of the address,
+    and closes the connection, so no other request can follow.
     """
     first, _, rest = head.decode("latin-1").partition("\r\n")
     method, _, address = first.partition(" ")

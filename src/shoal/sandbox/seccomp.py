@@ -140,7 +140,7 @@ _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
 
 @cache
 def filter_program(machine: str) -> bytes:
-    """Return the filter for a machine as named by `platform.machine()`. It is empty for an unknown machine."""
+    """Return the filter for the machine that `platform.machine()` names. The filter is empty for an unknown machine."""
     known = _MACHINES.get(machine, ())
     sections = b""
     for architecture, audit in known:

@@ -42,7 +42,7 @@ immediately.
 Entered = Annotated[str, msgspec.Meta(max_length=4000)]
 SettingName = Annotated[
     str,
-    msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200, description="a key of the table, with dots"),
+    msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200, description="a dotted key in the table"),
 ]
 
 
@@ -78,7 +78,7 @@ class Changes:
 
     @contextmanager
     def in_a_sentence(self) -> Generator[None]:
-        """Convert errors in the block to InvalidInput, with a message of one sentence that contains no secrets.
+        """Convert errors in the block to InvalidInput with a one-sentence message that contains no secrets.
 
         Provider errors become KeyRefused or Unreachable, which are subclasses of InvalidInput.
         """

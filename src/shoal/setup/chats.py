@@ -146,7 +146,7 @@ class ChatSetup:
         return tuple(accounts)
 
     async def test(self, platform: str, entered: ChatEntered) -> None:
-        """Test the values with the platform or, without values, the configured account. Changes nothing.
+        """Test the given values with the platform. Without values, test the configured account. Changes nothing.
 
         Raises InvalidInput with the reason.
         """

@@ -22,9 +22,8 @@ NO_CHAT_TITLE = "None: I will use the web page and the terminal"
 
 
 def provider_titles() -> Mapping[str, str]:
-    """Return the providers that setup offers, with their titles. The demo is excluded.
-
-    They are well-known services, the user's own server, and providers of installed packages.
+    """Return the providers that setup offers, with their titles: well-known services, the user's own server, and
+    providers of installed packages. The demo is excluded.
     """
     titles = {name: known.title for name, known in KNOWN_PROVIDERS.items()}
     local = titles.pop("local")

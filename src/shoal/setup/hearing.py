@@ -37,7 +37,7 @@ class Hearing:
             people.add(prompt.author.id)
             code = make_code(secrets.token_bytes(16))
             self._codes[code] = prompt
-            text = f"Your code is {code}. Enter it where `shoal setup` is running to become my owner."
+            text = f"Your code is {code}. To become my owner, enter it where `shoal setup` is running."
             try:
                 await self._adapter.post(OutboundPost(prompt.thread, f"setup:{code}", text))
                 self._writers.put_nowait(prompt)

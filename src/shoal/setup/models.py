@@ -249,7 +249,7 @@ class ModelSetup:
             address = checked_address(entered.address or before, known.base_url if known is not None else "")
             if row is not None and row.api_key and address != row.base_url.rstrip("/") and not entered.key:
                 raise InvalidInput(
-                    "To use a different URL, enter the key again. Shoal does not send the stored key there."
+                    "To use a different URL, enter the key again. Shoal does not send the stored key to a new URL."
                 )
             values[f"{table}.base_url"] = address
             if name == SERVER:
@@ -291,5 +291,5 @@ def gguf_file(path: str) -> str:
     except OSError as error:
         raise InvalidInput(f"Shoal cannot read {file}: {error.strerror}. Enter the absolute path of a file.") from error
     if begins != b"GGUF":
-        raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
+        raise InvalidInput(f"{file} is not a GGUF file. Choose a file whose name ends in .gguf.")
     return str(file)

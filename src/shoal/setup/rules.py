@@ -1,7 +1,7 @@
-"""The owner's permission rules, and edits of shoal.toml that add, change or remove one rule.
+"""The owner's permission rules, and edits to shoal.toml that add, change or remove one rule.
 
-The rules are in `[[permissions.overrides]]`, which apply to certain agents, channels and people, or in custom
-profiles. Built-in profiles cannot be changed.
+The rules are in `[[permissions.overrides]]`, which apply to certain agents, channels and people, or in custom profiles.
+Built-in profiles cannot be changed.
 """
 
 import hashlib
@@ -22,9 +22,10 @@ GONE = "This rule is no longer in shoal.toml. Reload the rules."
 
 
 class OwnRule(msgspec.Struct, frozen=True):
-    """A pattern in one of the rule lists, either of `profile` or of an override.
+    """A pattern in one of the rule lists of `profile` or of an override.
 
-    A rule of an override applies to everyone who matches all selectors. Without selectors, it applies to everyone.
+    A rule in an override applies to everyone who matches all selectors of the override. Without selectors, it applies
+    to everyone.
     """
 
     list: RuleList

@@ -38,8 +38,8 @@ class Part(msgspec.Struct, frozen=True):
     operator: str = ""
     """`<` or `>` if the part is a redirection. Otherwise empty."""
     keeps: bool = False
-    """True for a redirection that preserves the file's content. It also counts as a read, because the command can open
-    the file again by its descriptor.
+    """True for a redirection that preserves the file's content. Such a redirection also counts as a read, because the
+    command can open the file again by its descriptor.
     """
     target: Word | None = None
     moves: int = 0
@@ -52,8 +52,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A parsed command. `moves` lists the directories to which it changes, in order, and `variables` the possible
-    values of its variables. None means unknown.
+    """A parsed command. `moves` lists the directories that the command changes to, in order. `variables` maps its
+    variables to their possible values. None means unknown.
     """
 
     parts: tuple[Part, ...]
@@ -104,7 +104,7 @@ def command_parts(
     naming = before + spell(words[:until]) if until is not None and words[0].value is not None else ""
     name = words[0].value or ""
     parts = [Part(text, until is not None, naming, moves=moves, sure=sure, command=name, effect=effect)]
-    # Views for deny patterns: the command under its other names, and commands that an opaque one may run.
+    # Views for deny patterns: the command under its other names, and commands that an opaque command may run.
     views: list[str] = [spell(words), *_by_other_names(words)]
     if (expanded := expanded_braces(words)) is not None:
         views.append(spell(expanded))

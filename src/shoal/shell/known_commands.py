@@ -155,7 +155,7 @@ _CMAKE_SETTING = re.compile(
 
 @check("sed")
 def _sed(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Only a plain script is known. With `-i`, sed also writes the files that it reads."""
+    """The effect is known only for a plain script. With `-i`, sed also writes the files that it reads."""
     operands = list(reading.operands)
     scripts = reading.values("-e", "--expression")
     if not scripts and not reading.has("-f", "--file"):
@@ -203,7 +203,7 @@ def _git(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
         value = "" if word is None else word.value
         if name == "^-c" and (value is None or not INERT_GIT_KEYS.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, word in enumerate(words) if word.begins.startswith("-c"))
-            return opaque(words, next(named, len(words)))  # for a cluster such as `git -Pc…`, all words
+            return opaque(words, next(named, len(words)))  # for `git -Pc…`, a rule must name all words
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
             return opaque(words)
         # The options that have a value differ by subcommand, so every word that looks like an option counts as one.
@@ -231,7 +231,7 @@ _CHANGES_BRANCHES = frozenset(
 
 @check("git-config")
 def _git_setting(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Reading a setting is harmless. Writing is known only for settings that run nothing."""
+    """Reading a setting is harmless. The effect of writing one is known only for settings that run nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return _git(words, reading, replace(effect, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
@@ -287,9 +287,9 @@ def _zcat(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("unzip")
 def _unzip(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Only `unzip -l NAME` is known.
+    """The effect is known only for `unzip -l NAME`.
 
-    It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and it expands patterns.
+    `unzip` reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and it expands patterns.
     """
     name = words[2].value if len(words) == 3 and words[1].value == "-l" else None
     if name is None or not re.fullmatch(r"(?!-)[\w ./-]+", name):
@@ -337,7 +337,7 @@ def _ghostscript(words: Sequence[Word], reading: Reading, effect: Effect) -> Eff
 
 @check("cmake")
 def _cmake(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """`cmake -D NAME=VALUE` is known unless the setting names a program."""
+    """The effect of `cmake -D NAME=VALUE` is known unless the setting names a program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
         return opaque(words)
     return replace(effect, runs=(*effect.runs, literal("CMakeLists.txt")))
@@ -466,7 +466,7 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
 def _shell(words: Sequence[Word], variables: Variables) -> Effect:
     """`bash FILE` runs a file, and `bash -c TEXT` runs the text.
 
-    `sh` is known only for text that all shells interpret alike.
+    The effect of `sh` is known only for text that all shells interpret alike.
     """
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
         text = words[2].value
@@ -487,7 +487,7 @@ def _source(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("env")
 def _env(words: Sequence[Word], variables: Variables) -> Effect:
-    """`env NAME=VALUE… COMMAND` is known for variables that change only the command's output."""
+    """The effect of `env NAME=VALUE… COMMAND` is known for variables that change only the command's output."""
     reading = read_options(PROGRAMS["env"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
@@ -509,7 +509,7 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
-    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # The last of these options wins.
+    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last of these options and `-I` wins
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:
@@ -649,7 +649,8 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
 def _printf(words: Sequence[Word], variables: Variables) -> Effect:
     """The format must not be an option.
 
-    If words follow it, its conversions must be known, because `%n` and `%ln` set the variable that a word names.
+    If words follow the format, its conversions must be known, because `%n` and `%ln` set the variable that a word
+    names.
     """
     form, more = (words[2:3], words[3:]) if len(words) > 2 and words[1].value == "--" else (words[1:2], words[2:])
     for word in form:

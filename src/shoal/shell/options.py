@@ -119,7 +119,7 @@ def read_options(program: Program, words: Sequence[Word], variables: Variables, 
 
 
 def _option(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    """Parse an option. Returns the number of words that it takes up, or 0 if it is unknown."""
+    """Parse an option. Returns the number of words that the option takes up, or 0 if the option is unknown."""
     word, known = words[place], program.known
     if not single(word):
         reading.unsure = True
@@ -209,8 +209,8 @@ ARGUMENTS = Word('"$@"', None, "", splits=True, pieces=(Piece("unknown"),))
 """Unknown words that a program such as xargs appends to the command that it runs."""
 
 Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
-"""Function that refines the effect that follows from the roles of the arguments. Takes the words, the parsed arguments
-and that effect.
+"""Function that refines the effect derived from the roles of the arguments. Takes the words, the parsed arguments and
+the derived effect.
 """
 
 CHECKS: dict[str, Check] = {}

@@ -87,7 +87,7 @@ _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 _SLOW_WHEN_OPEN = (b"|", b"=(", b"<<")
 OPERATORS_MAX = 2_000
-"""Maximum number of `|`, `=(` and `<<` in a command. If their end is missing, the parser takes quadratic time."""
+"""Maximum number of `|`, `=(` and `<<` in a command. If they are left unfinished, the parser takes quadratic time."""
 
 
 class ShellReader:
@@ -207,7 +207,9 @@ class ShellReader:
         self.parts.append(Part(" ".join(text.split()), opaque=True, effect=UNKNOWN))
 
     def add_sum(self, raw: str, inside: str) -> None:
-        """Add arithmetic. It is opaque unless all its variables are numbers, which `finish` checks."""
+        """Add an arithmetic expression. The expression is opaque unless all its variables are numbers, which `finish`
+        checks.
+        """
         names = arithmetic_names(inside)
         if names is None:
             self.add_opaque(raw)
@@ -558,7 +560,9 @@ class ShellReader:
             raise Unreadable("words after a redirection that do not belong to a command")
 
     def redirection(self, node: "Node") -> list["Node"]:
-        """Analyze a redirection, and return the words after its target. They belong to the command before it."""
+        """Analyze a redirection, and return the words after its target. These words belong to the command before the
+        redirection.
+        """
         self.reached(node)
         if node.type == "heredoc_redirect":
             return self._here_document(node)
@@ -693,7 +697,7 @@ def bash_accepts(source: bytes) -> bool:
     """Return True if bash accepts the text as complete and valid. Bash only checks the syntax, which takes a
     millisecond.
 
-    Bash reads a text line by line and runs the first lines before it rejects a later one. Therefore, a text that it
+    Bash reads a text line by line and runs the first lines before it rejects a later one. Therefore, a text that bash
     would reject is unreadable. Without bash, the result is False.
     """
     command = ("/bin/bash", "--norc", "-n", "-c", "--", source)
@@ -703,7 +707,7 @@ def bash_accepts(source: bytes) -> bool:
         )
     except OSError:
         return False
-    # Bash writes only errors, so wait for output or for its end. `Popen.wait` with a timeout would poll.
+    # Bash writes only errors, so wait until it writes something or exits. `Popen.wait` with a timeout would poll.
     with bash, selectors.DefaultSelector() as selector:
         assert bash.stderr is not None
         selector.register(bash.stderr, selectors.EVENT_READ)

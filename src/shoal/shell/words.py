@@ -393,7 +393,9 @@ REST = "\1"
 HOME, HERE = "\2", "\3"
 """Placeholders for the home directory and the working directory."""
 SPLIT = "\4"
-"""Precedes an unquoted `HOME` or `HERE`. If its value contains a blank, the shell splits it into several words."""
+"""Precedes an unquoted `HOME` or `HERE`. If the directory's path contains a blank, the shell splits it into several
+words.
+"""
 ALTERNATIVES_MAX = 64
 DEPTH_MAX = 4
 
@@ -604,7 +606,7 @@ class HereDocument(msgspec.Struct, frozen=True):
 
 
 def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDocument:
-    """Find the here-document whose delimiter is between two offsets. `tabs` means `<<-`. Raises Unreadable."""
+    """Find the here-document whose delimiter is between two offsets. `tabs` is set for `<<-`. Raises Unreadable."""
     match = _DELIMITER.fullmatch(source, start, stop)
     if match is None:
         raise Unreadable("a here-document with an unusual delimiter")

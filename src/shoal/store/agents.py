@@ -75,7 +75,7 @@ class AgentStore(StorePart):
         return [_work(row) for row in rows]
 
     async def choices(self) -> dict[str, str]:
-        """Return the model and profile, as JSON, that were chosen for each platform, server or channel.
+        """Return the chosen model and profile for each platform, server or channel, as JSON.
 
         The keys are PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Return at most CHOICES_MAX entries.
         """

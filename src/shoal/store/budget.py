@@ -15,7 +15,7 @@ from shoal.store.driver import Script, StorePart, dump, number, query, reader, r
 
 LAPSED_MAX = 20
 NEVER_LIFTED = ("comparison:", "check:")
-"""Prefixes of budget scopes whose limits the caller set. Suspending the owner's limits does not affect them."""
+"""Prefixes of budget scopes whose limits the caller set. Suspending the owner's limits does not affect these scopes."""
 NEWEST_MAX = 20_000
 BESIDE_TURNS = ("summary:", "probe:", "title:", "snapshot:")
 """Id prefixes of model calls that are not steps of a turn. The rest of the id is a ULID."""
@@ -79,7 +79,9 @@ class BudgetStore(StorePart):
         return _replace_reservation(reservation, 0.0, 0)
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
-        """Return the amounts under today's limits and the total limit. `keys` selects some of them by scope and day."""
+        """Return the amounts under today's limits and the total limit. `keys` restricts the result to these scopes and
+        days.
+        """
         standings = [
             _standing(row) for row in await self._read("budget_all", day=self._clock.local().date().isoformat())
         ]
@@ -116,7 +118,7 @@ class Ledger(StorePart):
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
         """Return usage by thread for the last `days` days, most expensive first.
 
-        Reads at most NEWEST_MAX calls of each kind: turn steps, summaries, their checks, titles and snapshots.
+        Reads at most NEWEST_MAX calls of each kind: turn steps, summaries, checks of summaries, titles and snapshots.
         """
         begin = int((self._clock.now() - timedelta(days=days)).timestamp() * 1000)
         low = format_ulid(begin, bytes(10))

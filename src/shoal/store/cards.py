@@ -241,7 +241,7 @@ def _undo_button(calls: Sequence[Approval]) -> tuple[Button, ...]:
 
 
 def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
-    """Return the buttons that decide these calls. Calls that untrusted content requested start unchecked."""
+    """Return the buttons that decide these calls. Calls requested by untrusted content start unchecked."""
     card = calls[0].item.card
     ticked = [call.item.number for call in calls if not call.item.foreign]
     always = (Button("Always allow all", f"always:{card}"),) if all(call.item.always.allow for call in calls) else ()
@@ -280,7 +280,8 @@ def offer_text(rule: StandingRule) -> str:
     if not rule.allow:
         return ""
     times = (
-        f"You recently answered this {counted(rule.answered, 'time')} and allowed it {counted(rule.allowed, 'time')}."
+        f"You recently answered this request {counted(rule.answered, 'time')} and allowed it "
+        f"{counted(rule.allowed, 'time')}."
     )
     return f"Always allow: {rule_text(rule)}. {times if rule.answered else 'You have not been asked this before.'}"
 

@@ -8,7 +8,7 @@ from shoal.store.driver import Script
 
 
 class Cause:
-    """A kind of stored object that starts turns, such as triggers.
+    """A kind of stored object that starts turns, such as a trigger.
 
     Each method runs in the transaction of the event that it reports. It must ignore ids that belong to other causes.
     """

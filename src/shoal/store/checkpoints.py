@@ -45,7 +45,9 @@ class CheckpointStore(StorePart):
         return digests
 
     async def forget(self, before: datetime) -> AsyncGenerator[str]:
-        """Delete completed checkpoints that began before this time, one page at a time. Yield the workspace of each."""
+        """Delete completed checkpoints that began before this time, one page at a time. Yield the workspace of each
+        deleted checkpoint.
+        """
         after = ""
         while page := await self._read("checkpoints_page", after=after, limit=AT_ONCE_MAX):
             upto = text(page[-1][0])

@@ -12,8 +12,8 @@ from shoal.kernel.files import DIGEST_CHARS, digest_of, digest_of_file
 from shoal.kernel.regular_files import read_regular
 
 GRACE_SECONDS = 3600.0
-"""Seconds for which content is kept after it was last stored or requested. The row that refers to it may not be written
-yet.
+"""Seconds for which content is kept after it was last stored or requested, because the row that refers to the content
+may not be written yet.
 """
 
 

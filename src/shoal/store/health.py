@@ -105,7 +105,7 @@ class FileHealth(Health):
     """Monitors the files of one SQLite database, for the process that writes to it.
 
     Call `admit`, open the writer's connection, and call `begin`. Then call `check` at each commit, `end` before the
-    writer's connection closes, and `release` after it.
+    writer's connection closes, and `release` afterwards.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,7 +129,7 @@ class FileHealth(Health):
     def admit(self, *, accept_loss: bool = False) -> None:
         """Check the files before anything is written. Raises StoreCorrupt, OSError or sqlite3.Error.
 
-        With `accept_loss`, commits missing from the -wal are not an error. Damaged pages always are.
+        With `accept_loss`, commits missing from the -wal are not an error. Damaged pages are always an error.
         """
         if not accept_loss:
             self._refuse_beside_rescued()
@@ -430,8 +430,8 @@ _PUT_BACK = (
 
 
 def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
-    """Return a file's device and inode, its length, and its modification time in nanoseconds. All are 0 if it does
-    not exist.
+    """Return a file's device and inode, its length, and its modification time in nanoseconds. All values are 0 if the
+    file does not exist.
     """
     try:
         status = os.stat(path)

@@ -82,7 +82,7 @@ TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
 
 
 class EndedTurn(NamedTuple):
-    """A turn that has ended, with its thread and its newest events, at most TURN_EVENTS_MAX."""
+    """A turn that has ended, with its thread and at most TURN_EVENTS_MAX of its newest events."""
 
     thread: ThreadInfo
     events: tuple[Event, ...]
@@ -206,7 +206,7 @@ class Journal(StorePart):
 
         If the outcome is `done` or `limit`, the turn stays open in two cases:
 
-        - A person has stopped the turn. Only its messages are appended.
+        - A person has stopped the turn. Only the turn's messages are appended.
         - A steer or follow-up is waiting. It is appended instead of `turn_finished`.
         """
         finished = next(data for data in commit.events if isinstance(data, TurnFinished))
@@ -319,7 +319,9 @@ class Journal(StorePart):
         return moment((await self._read("threads_retry_next"))[0][0])
 
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Return events with numbers above `after`, oldest first. If `before` is set, return only events below it."""
+        """Return events with numbers above `after`, oldest first. If `before` is set, return only events with numbers
+        below it.
+        """
         rows = await self._read("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
         return [event(thread, row) for row in rows]
 

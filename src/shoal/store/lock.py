@@ -9,7 +9,9 @@ from shoal.kernel.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:
-    """Return True if a process holds this lock. The file's text does not prove that, because process ids are reused."""
+    """Return True if a process holds this lock. The content of the lock file is not proof, because process ids are
+    reused.
+    """
     for locked in (path, path.parent):
         try:
             file = os.open(locked, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -27,8 +29,8 @@ def is_held(path: Path) -> bool:
 class HomeLock:
     """An exclusive lock on a home directory. The system releases it when the process ends, even after a crash.
 
-    The lock file contains the holder's process id, and its address if the holder is a server. The directory is
-    locked as well, so a second process cannot get in after the lock file is removed.
+    The lock file contains the holder's process id, and its address if the holder is a server. The directory is locked
+    as well, so a second process cannot acquire the lock after the lock file is removed.
     """
 
     def __init__(self, path: Path) -> None:

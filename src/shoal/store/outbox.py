@@ -18,17 +18,19 @@ from shoal.store.driver import Driver, Script, StorePart, dump, number, query, r
 from shoal.store.inbox import accept_prompt
 
 UNDERWAY_SECONDS = 30.0
-"""Maximum wait for a post in flight. A busy disk can delay its record for several seconds."""
+"""Maximum time to wait for a post in flight. A busy disk can delay the post's record for several seconds."""
 WAIT_SECONDS_MAX = 600.0
-"""Maximum delay of a retry, and maximum duration of a claim. A later due time means that the clock was set back."""
+"""Maximum delay of a retry, and maximum duration of a claim. A due time further in the future means that the clock was
+set back.
+"""
 QUEUE_FULL = "The conversation's queue is full."
 CANNOT_BE_READ = "The stored post is unreadable."
 BEGUN_PART = 1
-"""Part number of the row that records a started preview. Its message id is empty. It sorts after part 0, which is the
-posted preview.
+"""Part number of the row that records a started preview. The row has an empty message id and sorts after part 0, which
+is the posted preview.
 """
 OVERTAKEN_PART = 2
-"""Part number that replaces BEGUN_PART when another post of the thread is claimed after the preview's start."""
+"""Part number that replaces BEGUN_PART when another post of the thread is claimed after the preview started."""
 
 _outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 
@@ -120,10 +122,11 @@ class Outbox(StorePart):
         prompt: Prompt | None = None,
         prompts_max: int = 0,
     ) -> Script[Receipt | None]:
-        """Record that an `opening` has opened a thread. Journal the opening's note, enqueue `rest` there and complete
-        the row.
+        """Record that an `opening` has opened a thread. Journal the opening's note, enqueue `rest` in the new thread
+        and complete the row.
 
-        The prompt is also accepted there (see `Inbox.accept`). If the mailbox is full, the row fails instead.
+        The prompt is also accepted in the new thread (see `Inbox.accept`). If the mailbox is full, the row fails
+        instead.
         """
         receipt = None
         if prompt is not None:

@@ -289,8 +289,8 @@ T = TypeVar("T")
 
 STATEMENT_SECONDS = 30
 IDLE_SECONDS = 5
-"""Maximum time that a transaction may be idle. Only a frozen process reaches it, because scripts wait only for the
-database.
+"""Maximum time that a transaction may be idle. Only a frozen process reaches this limit, because scripts wait only for
+the database.
 """
 RECONNECT_SECONDS = 5.0
 """Seconds for which the pool tries to reconnect, with increasing delays. After that, it tries again whenever a
@@ -411,9 +411,8 @@ class PostgresDriver:
 async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
     """Connect to the database, create or migrate its tables, and return a driver.
 
-    Raises StoreUnavailable if the server is unreachable, StoreNewer if a newer Shoal wrote the tables,
-    StoreUnreleased if they predate the first release, StoreReadOnly if the database role lacks a privilege, and
-    StoreError if the
+    Raises StoreUnavailable if the server is unreachable, StoreNewer if a newer Shoal wrote the tables, StoreUnreleased
+    if they predate the first release, StoreReadOnly if the database role lacks a privilege, and StoreError if the
     database's encoding is not UTF8.
     """
     with translated():

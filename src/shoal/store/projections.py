@@ -322,7 +322,7 @@ def _name(line: LogLine, author: Author, text: str) -> None:
 
 
 def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], systems: Mapping[str, str]) -> bytes:
-    """Apply events to the lines of a context and return the new content. `ends` are the indexes of the resting
+    """Apply events to the lines of a context and return the new content. `ends` contains the indexes of the resting
     points.
     """
     match = _SYSTEM.match(lines[0].body) if lines else None
@@ -359,7 +359,7 @@ def _context_line(seq: int, message: ModelMessage) -> _Line:
 
 
 def _rest(folder: Path) -> tuple[int, int]:
-    """Return the event number of the log's last resting point and the offset of its line's end, or (0, 0)."""
+    """Return the event number of the log's last resting point and the end offset of its line, or (0, 0)."""
     if not (folder / CONTEXT).exists():
         return 0, 0
     for is_whole, lines in _tails(folder / LOG):

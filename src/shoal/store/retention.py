@@ -69,7 +69,8 @@ class Bookkeeping(StorePart):
         """Seconds for which a repeated request must be recognized by its row. Features can increase it."""
 
     async def run(self, days: float) -> None:
-        """Delete rows that finished more than `days` ago, FIRST_SECONDS after the start and then daily. 0 means never.
+        """Delete rows that finished more than `days` days ago. The first run starts after FIRST_SECONDS, and later runs
+        are daily. 0 days means never.
 
         Runs until cancelled. Raises StoreError.
         """

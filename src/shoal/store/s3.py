@@ -42,8 +42,8 @@ a shutdown waits for S3.
 
 
 class S3Settings(msgspec.Struct, frozen=True):
-    """Location and keys of an S3-compatible store. Empty fields use the standard AWS variables or the machine's
-    role.
+    """Location and keys of an S3-compatible store. Empty fields fall back to the standard AWS variables or the
+    machine's role.
     """
 
     bucket: str

@@ -37,11 +37,11 @@ _HEX = frozenset("0123456789abcdef")
 
 class SearchIndex(StorePart):
     async def messages(self, words: str, *, within: str = "", limit: int = 20, prefix: bool = False) -> list[Event]:
-        """Return messages of people and agents that contain all of these words, newest first. Uses at most WORDS_MAX
+        """Return messages from people and agents that contain all of these words, newest first. Uses at most WORDS_MAX
         words.
 
-        With `prefix`, the last word may be incomplete. `within` is a thread, `PLATFORM:CHANNEL:` for a whole
-        channel, or empty for all threads.
+        With `prefix`, the last word may be incomplete. `within` is a thread, `PLATFORM:CHANNEL:` for a whole channel,
+        or empty for all threads.
         """
         wanted = _WORD.findall(words)[:WORDS_MAX]
         if not wanted:

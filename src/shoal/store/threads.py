@@ -113,7 +113,7 @@ class ThreadStore(StorePart):
         return any(text(row[0]) not in threads for row in await self._read("artifact_keepers", digest=digest))
 
     async def spent(self, thread: ThreadId, turn: str) -> list[Spend]:
-        """Return the usage of a turn's model calls, without those of subagents."""
+        """Return the usage of a turn's model calls, excluding the calls of subagents."""
         rows = await self._read("spend_of_turn", thread=thread, low=f"{turn}:", high=f"{turn};")
         priced = [(row, None if row[7] is None else real(row[7])) for row in rows]
         return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:7])), usd) for row, usd in priced]

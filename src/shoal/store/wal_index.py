@@ -1,4 +1,4 @@
-"""Reader of the index of SQLite's -wal, which is in -shm. The format is documented at sqlite.org/walformat.html.
+"""Reader of SQLite's -wal index, which is in -shm. The format is documented at sqlite.org/walformat.html.
 
 The index survives a killed process and needs no extra write per commit. It shows how many frames the -wal must have,
 and whether SQLite itself may have copied frames into the database.

@@ -41,13 +41,13 @@ class Posted(msgspec.Struct):
 class FakeChat:
     """An in-memory chat platform. Implements `ChatAdapter` and `ChannelHost`.
 
-    Use `says`, `writes`, `asks` and `reacts` to act as a person. Use `posted`, `typed`, `texts` and `sees` to check
-    the agent's output. These attributes simulate failures and history:
+    Use `says`, `writes`, `asks` and `reacts` to act as a person. Use `posted`, `typed`, `texts` and `sees` to check the
+    agent's output. Other attributes simulate failures and history, or record results:
 
     - `troubles`: errors that the next posts raise, one per post. If an error has `outcome_unknown` set, the platform
       accepts the post before it raises the error.
-    - `shut`: errors that all posts to a thread or channel raise. Each key is a thread id, or the prefix of the
-      thread ids in a channel.
+    - `shut`: errors that all posts to a thread or channel raise. Each key is a thread id, or the prefix of the thread
+      ids in a channel.
     - `history_trouble`: an error that `history` raises.
     - `channel_trouble`: an error that `create_channel` and `has_channel` raise.
     - `past`: messages that `history` returns.

@@ -20,7 +20,7 @@ _PASSES = 25
 """Maximum number of event loop iterations after a wake-up. Woken tasks reach their next wait within these iterations.
 """
 _IDLE_PASSES = 8
-"""Number of consecutive idle iterations after which the event loop counts as idle."""
+"""Number of consecutive idle iterations after which the event loop is considered idle."""
 _LOOKS_AFTER_JUMP = 200
 """Number of consecutive idle checks after which a woken task is assumed to wait for something other than the clock."""
 

@@ -35,7 +35,7 @@ class KillingDriver(WrappedDriver):
     """A `Driver` that kills the process with SIGKILL at write number `at`, counted from 1.
 
     If `side` is "before", the write is lost. If it is "after", the write is durable, but the caller gets no result.
-    `writes` counts the writes so far.
+    `writes` counts the writes.
     """
 
     def __init__(self, driver: Driver, side: Side, at: int) -> None:

@@ -41,7 +41,7 @@ from shoal.turn.replay import DifferenceKind, Today, replay_thread
 T = TypeVar("T")
 
 PASSES = 25
-"""Number of event loop iterations to wait for the app to follow a database result with another request."""
+"""Number of event loop iterations to wait, after a database result, for the app's next request."""
 MOMENT_SECONDS = 0.01
 """Maximum real time to wait for database activity before the next check."""
 SECONDS_MAX = 60.0
@@ -192,7 +192,7 @@ class World:
         await self._driver.rests()
 
     async def is_quiet(self) -> None:
-        """Wait until the app has no work left to do before time advances. See `quiet`."""
+        """Wait until the app has no work left to do at the current time. See `quiet`."""
         assert self._driver is not None, "World.rests and World.is_quiet need a WatchedDriver"
         async with asyncio.timeout(SECONDS_MAX):
             await quiet(self.app, self._driver)

@@ -2,8 +2,9 @@
 
 A byte order mark determines the encoding. Without one, UTF-8 is tried first, and then UTF-16, which is recognized by
 the positions of its zero bytes. Otherwise, each of the older encodings below decodes a sample. The most plausible
-result is chosen: it has frequent letters of its languages, no change of case or script within a word, and no control
-characters. If no result is plausible, mostly ASCII data counts as UTF-8 with wrong bytes, and other data is not text.
+result is chosen: one that has letters that are frequent in the encoding's languages, no change of case or script within
+a word, and no control characters. If no result is plausible, mostly ASCII data counts as UTF-8 with wrong bytes, and
+other data is not text.
 
 The same bytes always have the same result. charset-normalizer is wrong for a third of the short texts that agents read,
 such as names, tables and comments.
@@ -18,7 +19,7 @@ from typing import NamedTuple
 SAMPLE_BYTES = 65_536
 """Number of bytes examined at the start of a file."""
 JUDGED_BYTES = 2048
-"""Number of bytes that are decoded to detect a legacy encoding. They start at the line with the first byte that is not
+"""Number of bytes that are decoded to detect a legacy encoding, starting at the line with the first byte that is not
 valid UTF-8.
 """
 SCORE_MIN = 0.4
@@ -58,12 +59,12 @@ class TextEncoding(NamedTuple):
         return _LABELS[self.codec] + (" with a byte order mark" if self.mark else "")
 
     def decode(self, data: bytes) -> str:
-        """Decode a text. Invalid bytes become lone surrogates, which `encode` converts back."""
+        """Decode bytes. Invalid bytes become lone surrogates, which `encode` converts back."""
         return data[len(self.mark) :].decode(self.codec, _errors(self.codec))
 
     def encode(self, text: str) -> bytes:
-        """Encode a text and prepend the byte order mark. Raises UnicodeEncodeError for a character that the encoding
-        does not contain.
+        """Encode text and prepend the byte order mark. Raises UnicodeEncodeError for a character that the encoding does
+        not contain.
         """
         return self.mark + text.encode(self.codec, _errors(self.codec))
 
@@ -104,9 +105,7 @@ _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟‐‑‒–—−", "''''
 
 
 def plain_text(text: str) -> str:
-    """Normalize a text for comparison. Use plain letters, spaces, quotes and dashes, and remove trailing white
-    space.
-    """
+    """Normalize text for comparison: plain letters, spaces, quotes and dashes, and no trailing white space."""
     return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHIC).rstrip()
 
 
@@ -166,8 +165,8 @@ def _is_odd(char: str) -> bool:
 class _Script(NamedTuple):
     """A single-byte encoding.
 
-    `frequent`: frequent letters of its languages.
-    `latin`: whether ASCII letters occur in its words.
+    `frequent`: letters that are frequent in its languages.
+    `latin`: whether its words may contain ASCII letters.
     """
 
     codec: str
@@ -264,7 +263,7 @@ def _judges() -> tuple[tuple[str, _Rate], ...]:
 
 
 def _mean(text: str, codec: str, rate: _Rate) -> float:
-    """Return the mean plausibility of the non-ASCII characters. Each of their bytes has equal weight."""
+    """Return the mean plausibility of the non-ASCII characters, weighted by their length in bytes."""
     wide = 1 if codec in _SINGLE else 2
     total = weight = 0.0
     padded = f" {text} "

@@ -27,7 +27,7 @@ extra bracket.
 
 
 def loose_value(text: str) -> object:
-    """Parse a text that contains one value. Raises ValueError."""
+    """Parse text that contains one value. Raises ValueError."""
     text = text.strip()
     if text.startswith("```"):
         fence = _FENCE.match(text)

@@ -1,4 +1,4 @@
-"""Decides from a value alone whether it can be a secret. Redaction of ordinary words would change the text that agents
+"""Decides from a value alone whether it can be a secret. Redacting ordinary words would change the text that agents
 read.
 
     value                                          `is_ordinary`   `is_plain`   `looks_like_key`
@@ -49,7 +49,7 @@ _MEDIA_TYPE = lazy_re.compile(
     r"(?:application|audio|font|image|message|model|multipart|text|video|\*)/[\w.+*-]{1,80}(?:[;,].{0,300})?"
 )
 _AWS_ID = lazy_re.compile(r"A[KS]IA[A-Z2-7]{16}")
-"""Matches an AWS key id. It may consist only of letters, like a word."""
+"""Matches an AWS key id, which may consist only of letters and look like a word."""
 _UUID = lazy_re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 _DRIVE = lazy_re.compile(r"[A-Za-z]:[\\/]")
 _SPLIT = lazy_re.compile(r"[^A-Za-z0-9]+")

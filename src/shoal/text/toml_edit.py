@@ -22,11 +22,11 @@ _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
 
 class CannotEdit(Exception):
-    """Raised if the key cannot be set safely in the file as it is written. Nothing was changed."""
+    """Raised if a key cannot be set safely in the file's current form. The text is unchanged."""
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Set a key. The last part of `path` is the key, and the other parts are its table.
+    """Set a key. The last part of `path` is the key. The parts before it name its table.
 
     A missing table is added at the end. Raises CannotEdit.
     """
@@ -101,7 +101,7 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
 
 
 def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Add a key after the other keys of its table, or after a comment that shows it."""
+    """Add a key after the other keys of its table, or after a comment that contains the same key."""
     *table, key = path
     lines = text.splitlines()
     statement = f"{_name(key)} = {literal(value)}"

@@ -3,8 +3,8 @@
     author              what happens
     ------------------  --------------------------------------------------------------------------------
     the owner           admitted and trusted. `pair CODE` admits an unknown person.
-    listed or paired    admitted and trusted. `yes` or `no` decides the pending approval, `allow ID` or
-                        `deny ID` a specific one.
+    listed or paired    admitted and trusted. `yes` or `no` decides the pending approval. `allow ID` or
+                        `deny ID` decides a specific one.
     admitted by `*`     admitted but not trusted, so their messages taint the thread
     any of these        a slash command runs once, and its receipt contains the answer
     an unknown person   the message is dropped. In a direct message they get a pairing code: one at a
@@ -298,7 +298,7 @@ class AccessGate:
         if named := parse_take_back(message.text):
             try:
                 answer_text = await self._inner.take_back(named, author.asker(message.thread, trust), message.thread)
-            except NotFound:  # No card matches, so treat it as a message.
+            except NotFound:  # No approval matches, so treat it as a message.
                 return False
             except (Conflict, Forbidden, InvalidInput) as error:
                 answer_text = str(error)
@@ -318,7 +318,7 @@ class AccessGate:
             ):
                 return False  # It replies to another person.
         approvals, by = await self._store.approvals.matching(message.thread, named), author.asker(message.thread, trust)
-        if not named:  # People keep talking while a staged card waits, so a plain "yes" may be for someone else.
+        if not named:  # People keep talking while staged calls wait, so a plain "yes" may be for someone else.
             approvals = [approval for approval in approvals if approval.item.staged == answer.of_set]
         cards = {approval.item.card or approval.id for approval in approvals}
         if len(cards) != 1 or (answer.numbers and not approvals[0].item.card):

@@ -1,7 +1,7 @@
 """Create, look up and revoke access tokens.
 
-Each use of a token checks the access rules again, like a message from the token's person on their platform. A token
-never grants more than the rules do, and is useless if its person loses access.
+Each use of a token checks the access rules again, as if the token's person had written on their platform. A token never
+grants more than the rules do, and is useless if its person loses access.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
     person: Annotated[str, msgspec.Meta(max_length=300)] = ""
-    """PLATFORM:USER, a name from [access.people], or `owner`. If empty, the token acts as the owner for the scope
-    `admin`, and otherwise as `web:NAME` with the token's own name.
+    """PLATFORM:USER, a name from [access.people], or `owner`. If empty, an `admin` token acts as the owner. Any other
+    token acts as `web:NAME`, where NAME is the token's own name.
     """
     agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
     expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
@@ -82,7 +82,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return token, text
 
     async def all(self) -> list[AccessToken]:
-        """Return all tokens by name, including expired ones. Raises StoreError."""
+        """Return all tokens sorted by name, including expired ones. Raises StoreError."""
         return await self.store.tokens.all()
 
     async def revoke(self, name: str, by: str, via: str = "") -> None:
@@ -179,5 +179,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
 
 
 def digest_of(text: str) -> str:
-    """Return the digest under which a token is stored. The token has 256 random bits, so one SHA-256 is enough."""
+    """Return the digest under which a token is stored. A token has 256 random bits, so a single SHA-256 hash is
+    enough.
+    """
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -219,7 +219,7 @@ class Actor:
             self.last_used = services.clock.monotonic()
 
     async def _ask_to_answer(self, view: ThreadView) -> None:
-        """Remind people, once per approval, that they must decide it before new messages are answered."""
+        """Remind people, once per approval, to decide it before their new messages are answered."""
         behind = view.waiting if view.waiting is not self._answered else None
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
@@ -237,7 +237,7 @@ class Actor:
             self.view.abort()
 
     def cancel_maintenance(self) -> None:
-        """Cancel background compaction, or prevent its start, because a prompt is queued."""
+        """Cancel background compaction, or keep it from starting, because a prompt is queued."""
         self._skip_maintenance = True
         if self._maintenance is not None:
             self._maintenance.cancel()

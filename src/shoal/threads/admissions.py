@@ -1,4 +1,4 @@
-"""Resolve a person's current access to a channel from the rules, pairings and their other identities."""
+"""Resolve a person's current access to a channel from rules, pairings and the person's other identities."""
 
 from collections.abc import Collection
 
@@ -61,8 +61,8 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         return verdict
 
     async def judge(self, thread: ThreadId, author: Author) -> Author:
-        """Return the author of an earlier message with their trust. They are trusted only if the platform has an access
-        gate that trusts them in this channel.
+        """Return the author of an earlier message with the author's current trust. An author is trusted only if the
+        platform has an access gate that trusts them in this channel.
         """
         address = thread_address(thread)
         trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted

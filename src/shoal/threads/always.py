@@ -1,7 +1,8 @@
-""" "Always allow": allow a call and add the rule that its card proposes, or remove that rule. Only for the owner.
+""" "Always allow": allow a call and add the rule that its card proposes, or remove that rule. Only the owner can do
+this.
 
-The rule is stored before the decision. If the decision fails because the card was already decided or has expired,
-the rule is removed again.
+The rule is stored before the decision. If the decision fails because the card was already decided or has expired, the
+rule is removed again.
 """
 
 from collections.abc import Sequence

@@ -7,9 +7,10 @@
     a text file                         its path and its beginning
     a recording                         its path, and a transcript if a feature recognizes speech
     any other file                      its path
-    too large, a program, unreachable   an error message. The turn continues.
-    slower than the turn can wait       its future path. If the download fails, a file there contains the
-                                        error message.
+    a file that is too large,           an error message. The turn continues.
+    executable or unreachable
+    a file that takes longer than       its future path. If the download fails, a file there contains the
+    the turn can wait                   error message.
 
 A download starts when its message is accepted, even while an earlier turn runs. A turn waits at most
 `attachment_wait_seconds` for its files.
@@ -60,7 +61,7 @@ NAME_BYTES_MAX = 120
 _BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
 
 Transcribe: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
-"""Function that transcribes the recordings in a message. The cost is charged to the named agent and the asker."""
+"""Function that transcribes the recordings in a message. The cost is charged to the given agent and asker."""
 
 
 class _Download:

@@ -1,4 +1,4 @@
-"""Before a turn starts, read the messages that the thread missed from the history of its platform."""
+"""Before a turn starts, read missed messages from the platform's history."""
 
 import asyncio
 import logging
@@ -31,7 +31,9 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
     settings: ContextSettings
 
     async def before(self, view: ThreadView, prompt: Prompt) -> None:
-        """Journal unseen messages that precede `prompt`. Also journals a failure. Raises StaleEpoch."""
+        """Journal unseen messages that precede `prompt`. If reading them fails, journal the failure. Raises
+        StaleEpoch.
+        """
         thread, messages_max = view.thread, self.settings.backfill_messages_max
         adapter = self.adapters.get(thread.split(":", 1)[0])
         if adapter is None or not adapter.limits.has_history or not messages_max:

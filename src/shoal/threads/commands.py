@@ -77,7 +77,7 @@ SETTINGS_USAGE = (
     "`/settings validate-keys`; `default` resets a choice"
 )
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` resets it"
-THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is from the list"
+THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; `/thread list` shows the numbers"
 NOT_SPOKEN = (
     "You have not written to me in this channel yet. Use /{name} in the thread that you mean, or send me a "
     "message here first."
@@ -303,7 +303,7 @@ class CommandRouter:
         return f"This is your last conversation here: `#{number}`{title} (`{latest}`)."
 
     async def status(self, asked: CommandRequest) -> str:
-        """Answer /status. Shows today's model usage only if the audience may know it."""
+        """Answer /status. Shows today's model usage only if the audience may see it."""
         thread = asked.thread
         info = await self._store.journal.thread(thread)
         if info is None:
@@ -339,7 +339,9 @@ class CommandRouter:
         return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
 
     async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
-        """Describe today's model usage. If untrusted people can read, describe only this thread's remaining budget."""
+        """Describe today's model usage. If untrusted people can read the answer, describe only this thread's remaining
+        budget.
+        """
         standings = await self._store.budget.standings()
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [standing for standing in standings if standing.scope == thread_scope]
@@ -393,7 +395,9 @@ class CommandRouter:
         return "Nothing is running here. Send your text as a normal message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
-        """Return this thread. In a channel outside threads, return all busy threads."""
+        """Return this thread or, if the command was given outside threads, all busy threads in the channel. If none is
+        busy, return this thread.
+        """
         place = await whereabouts(asked, self._store.settings, self._store.journal)
         if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
             return [asked.thread]
@@ -583,10 +587,10 @@ class CommandRouter:
         return await self._numbers.of(asked.thread, own)
 
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
-        """Find a thread by its number in this channel, its id, or the end of its id in this channel.
+        """Find a thread by its id or, in this channel, by its number or the end of its id.
 
         Raises Forbidden for an id in a channel that the asker may not see, even if the thread does not exist. Raises
-        NotFound, and InvalidInput if a number is also the end of another thread's id.
+        NotFound if no thread matches, and InvalidInput if a number is also the end of another thread's id.
         """
         thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
         if (match := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
@@ -676,7 +680,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case "create":
                 name, listen, settings, purpose = choices_in(rest)
                 if not name:
-                    raise InvalidInput("Write `/agent create NAME`, then its purpose.")
+                    raise InvalidInput("Write `/agent create NAME`, followed by the agent's purpose.")
                 if purpose:
                     settings["system_prompt"] = purpose
                 await self.lifecycle.create(name, settings, by)
@@ -738,7 +742,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
                 what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
                 return "\n".join([*lines, f"- result: **{spec.name}** uses {what} here"])
-            # `here` changes the channel. Otherwise, change its server or account.
+            # `here` changes the setting of the channel. Without it, the setting of the server or account changes.
             case ["model" | "permissions" as key, value]:
                 self._check_may_manage(asked)
                 assert bindings is not None, "the app must set the agents' bindings"
@@ -812,7 +816,7 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 
 
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
-    """Return the confirmation question before an agent is deleted.
+    """Return the question that asks a person to confirm the deletion of an agent.
 
     The code in it is valid only for the asker, and only while the facts shown are unchanged.
     """

@@ -40,7 +40,7 @@ NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
 """Function that returns whether the author of a thread's content has lost access."""
 Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
-"""Function that ends all work of one kind whose authors have lost access.
+"""Function that ends all work of one kind by authors who have lost access.
 
 The second argument is recorded as the person who ended the work. Yields the author and a description of each item.
 """

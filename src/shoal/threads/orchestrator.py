@@ -1,7 +1,7 @@
-"""Accept messages of any origin, and own the actors of all threads.
+"""Accept messages from any source, and own the actors of all threads.
 
-`send` makes a message durable and returns without waiting for a turn. The orchestrator creates an actor when the
-engine advances its thread, and drops it after an idle period.
+`send` makes a message durable and returns without waiting for a turn. The orchestrator creates an actor when the engine
+advances its thread, and drops it after an idle period.
 """
 
 import logging
@@ -75,7 +75,7 @@ UNDER_WAY_SECONDS = 1.0
 """Seconds before retrying a copy that another process is making."""
 RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
-"""Seconds after which a turn whose model retry is overdue is woken again."""
+"""Seconds before a turn is woken again if its model retry is still overdue."""
 ACTIVE_MAX = 256
 """Maximum number of threads in memory. Threads that have been idle longest are dropped first."""
 HELD_BYTES_MAX = 12_000_000
@@ -87,7 +87,7 @@ class Orchestrator:
 
     - `report_unposted`: reports a post that could not be delivered.
     - `configured`: returns the platforms of all configured accounts, including those that other processes connect.
-    - `opening_watchers`: called with the trigger's id when the last attempt of an opening has failed.
+    - `opening_watchers`: called with the trigger's id when the last attempt to open a thread for it has failed.
     """
 
     def __init__(
@@ -206,9 +206,9 @@ class Orchestrator:
     async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
         """Answer a message again on a new branch, once per `key`.
 
-        Answers the message of the turn that contains event `seq`, or of the last turn. The message keeps its author
-        and their trust at the time. Returns the event of the message. Raises NotFound, Forbidden, Conflict while a
-        turn runs or a message waits, and InvalidInput if no message was answered.
+        Answers the message of the turn that contains event `seq`, or of the last turn. The message keeps its author and
+        the trust that the author had when writing it. Returns the event of the message. Raises NotFound, Forbidden,
+        Conflict while a turn runs or a message waits, and InvalidInput if no message was answered.
         """
         opening, data, message = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
@@ -311,8 +311,8 @@ class Orchestrator:
     async def react(self, reaction: Reaction) -> str:
         """Process an emoji reaction to a post.
 
-        On a card, it decides the approval. A stop sign on a preview stops the turn. Returns an error message for the
-        person who reacted, or an empty string.
+        A reaction to a card decides the approval. A stop sign on a preview stops the turn. Returns an error message for
+        the person who reacted, or an empty string.
         """
         thread, verdict, is_stop = reaction.thread, verdict_of(reaction.emoji), reaction.emoji in STOP_SIGNS
         post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
@@ -368,7 +368,7 @@ class Orchestrator:
         return self._connected(platform).limits.opens_threads and (not direct or platform in OWN_PLATFORMS)
 
     async def open_copy(self, source: ThreadId, key: str, by: str) -> None:
-        """Open a thread in the same channel as a copy of this thread, once per key.
+        """Open a thread in the channel of `source` as a copy of it, once per key.
 
         The copy is queued durably on return. Raises NotFound.
         """
@@ -386,7 +386,7 @@ class Orchestrator:
         return adapter
 
     async def open(self, opening: Opening) -> bool:
-        """Post a prompt to its channel and begin a thread there, once per key.
+        """Post a prompt to its channel and start a thread there, once per key.
 
         The post is queued durably on return. Returns False if it was already queued. Raises InvalidInput if the
         platform is not connected.
@@ -569,7 +569,7 @@ class Orchestrator:
         return await journal.next_retry_at()
 
     async def watch_retries(self) -> None:
-        """Wake turns whose model retry is due, at most RETRY_CHECK_SECONDS late, until cancelled."""
+        """Until cancelled, wake turns whose model retry is due. Each is woken at most RETRY_CHECK_SECONDS late."""
         while True:
             next_at, seconds = await self.retry_due(), RETRY_CHECK_SECONDS
             if next_at is not None:
@@ -588,7 +588,7 @@ class Orchestrator:
         return UNBOUND if bindings is None else await bindings.listens(thread)
 
     async def recover(self) -> int:
-        """Wake every thread with unfinished work. Return the number of these threads."""
+        """Wake every thread with unfinished work, and return how many there are."""
         waiting = await self._store.inbox.waiting()
         for thread in waiting:
             await self._engine.wake(thread)
@@ -634,7 +634,7 @@ class Orchestrator:
 
 
 MINE = "mine:"
-"""Message prefix with which people state that they wrote the attached files themselves."""
+"""Message prefix that people use to state that they wrote the attached files themselves."""
 
 
 def with_origins(prompt: Prompt) -> Prompt:

@@ -81,7 +81,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
     removed: Callable[[], None] = _nobody_looks
 
     async def people(self, platform: str) -> tuple[str, ...]:
-        """Return the user ids of paired people. Empty if the list is unreadable."""
+        """Return the user ids of paired people, or none if the list is unreadable."""
         try:
             return tuple(person.user for person in (await self.roster(platform)).paired)
         except StoreError:
@@ -112,7 +112,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ""
 
     async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
-        """Admit the person who received this code, once. Return their platform and user id.
+        """Admit the person who received this code, which works only once. Return their platform and user id.
 
         Raises InvalidInput for a malformed code, NotFound for a wrong or expired code, Conflict if PAIRED_MAX people
         are admitted or other changes keep interfering, and StoreError.

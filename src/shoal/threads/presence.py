@@ -1,7 +1,7 @@
 """Check the current access and rights of people whose message or decision was accepted earlier.
 
-This is the only check that is repeated after a message is accepted: when its turn opens, when the turn continues,
-and in each sweep for all remaining work (threads/departures.py).
+This is the only check that is repeated after a message is accepted. It runs when the turn opens, when the turn
+continues, and, for all remaining work, in each sweep (threads/departures.py).
 """
 
 import logging
@@ -36,7 +36,7 @@ class Rights(NamedTuple):
     trust_max: Trust
 
     def of(self, author: Author) -> Author:
-        """Return the author with these roles. Their trust never increases."""
+        """Return the author with these roles. The author's trust never increases."""
         trusted = author.trusted and self.trust_max != "untrusted"
         if (author.roles, author.trusted) == (self.roles, trusted):
             return author
@@ -64,8 +64,8 @@ class Presence:
     async def rights(self, thread: ThreadId, asked: Prompt | TurnState) -> Rights | None:
         """Return the current rights of the person who asked for a turn, or None if it must not run.
 
-        A subagent's turn ends with the turn that requested it. If the person loses access, it continues without
-        rights until then. Raises StoreError.
+        A subagent's turn ends with the turn that requested it. If the person loses access, the subagent's turn
+        continues without rights until then. Raises StoreError.
         """
         if asked.caller is None:
             return await self._rights_in(thread, asked.author)

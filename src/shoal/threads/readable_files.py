@@ -28,7 +28,7 @@ class ReadableFiles:
         self._systems: dict[str, str] = {}
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn, and earlier turns that ran on other machines.
+        """Write a turn to the readable files, and earlier turns that ran on other machines.
 
         Logs errors instead of raising, because the journal has everything.
         """

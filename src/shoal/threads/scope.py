@@ -1,8 +1,8 @@
 """Resolve the agent, asker and readers of a message when it is accepted, for the turn that answers it.
 
 `PromptScope` (kernel/messages.py) documents when each fact is resolved. The readers of a direct conversation are stored
-when its person writes. If a reminder, a process hook or a subagent's report starts a turn in the same conversation,
-that turn has the same readers. The asker determines what that turn may see.
+when the person in it writes. If a reminder, a process hook or a subagent's report starts a turn in the same
+conversation, that turn has the same readers. The asker determines what that turn may see.
 """
 
 import msgspec
@@ -41,7 +41,9 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     timezones: TimeZones
 
     async def resolve(self, prompt: Prompt, trust: Trust | None = None) -> PromptScope:
-        """Resolve the scope of a message. `trust` is the gate's result for its author. Raises StoreError."""
+        """Resolve the scope of a message. `trust` is the author's trust according to the access gate. Raises
+        StoreError.
+        """
         agent = await self.agents.agent_name_for(prompt.thread, prompt.agent)
         return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
 
@@ -97,7 +99,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
 def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
     """Return the setting (scope, key, value) that records where a person last wrote to the agent.
 
-    Empty for personal channels of the page and for platforms that show only a turn's answer.
+    Returns an empty tuple for personal channels of the page and for platforms that show only a turn's answer.
     """
     if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
         return ()

@@ -27,7 +27,9 @@ OWNER_IN = ("owner", "direct")
 
 
 class Whereabouts(NamedTuple):
-    """The thread of a command. None if it was given outside threads and the person has no thread in the channel."""
+    """The thread of a command. `thread` is None if the command was given outside threads and the person has no thread
+    in the channel.
+    """
 
     thread: ThreadId | None
     in_channel: bool

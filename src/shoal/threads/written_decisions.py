@@ -75,6 +75,6 @@ def parse_answer(text: str) -> WrittenDecision | None:
 
 
 def parse_take_back(text: str) -> str:
-    """Return the id in `take back ID`, which removes a card's rule. Empty for any other message."""
+    """Return the id in `take back ID`, which removes a card's rule. Returns an empty string for any other message."""
     match = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
     return match[1] if match is not None else ""

@@ -67,7 +67,7 @@ def media_type_of(content: bytes) -> str:
 PIXELS_MAX = 1568
 """Maximum side length of images sent to models. Providers shrink larger images themselves but charge for them."""
 IMAGE_BYTES_MAX = 3_000_000
-"""Maximum size of an image that every provider accepts. The providers' limits apply to its base64 form, which has 4 MB.
+"""Maximum size of an image that every provider accepts. The providers' limits apply to its base64 form, which is 4 MB.
 
 Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels per side, or 2,000 pixels if a request has more than 20
 images. Groq accepts 4 MB, Mistral 10 MB, and OpenAI, xAI and Gemini 20 MB per request. Gemini does not accept GIF, and
@@ -145,7 +145,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
         if target.tell() <= bytes_max:
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
         side = max(1, side // 2)  # a long color profile can keep even a tiny image above the limit
-    raise InvalidInput(f"an image may have at most {bytes_max:,} bytes")
+    raise InvalidInput(f"an image can be at most {bytes_max:,} bytes")
 
 
 def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[bytes, str]:
@@ -154,7 +154,7 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
     if not head.is_whole:
         raise InvalidInput("it is damaged")
     if len(content) > bytes_max:
-        raise InvalidInput(f"an image may have at most {bytes_max:,} bytes; the `images` extra can shrink larger ones")
+        raise InvalidInput(f"an image can be at most {bytes_max:,} bytes; the `images` extra can shrink larger ones")
     if max(head.width, head.height) > SIDE_MAX:
         raise InvalidInput(f"it has {head.width} × {head.height} pixels; the `images` extra can shrink it")
     return content, head.media_type
@@ -170,7 +170,7 @@ def _why_not(content: bytes) -> str:
         return "it is damaged"
     if is_image(kind):
         name = kind.removeprefix("image/").removeprefix("x-").upper()
-        return f"models do not accept {name} images; send it as JPEG or PNG"
+        return f"models do not accept {name} images; send the image as JPEG or PNG"
     return "it is not an image"
 
 

@@ -2,7 +2,7 @@
 the turn.
 
 The difference between the two states counts as the turn's work, even if other turns changed the workspace in the
-meantime. `features/undo/undo.py` finds those turns. A turn without such a call has no checkpoint.
+meantime. `features/undo/undo.py` finds those turns. A turn whose calls cannot change files has no checkpoint.
 """
 
 import asyncio
@@ -27,7 +27,9 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.trees import Names, Scan, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0
-"""Maximum age of a scan that is reused. A new scan stores content again if it is missing from the store."""
+"""Maximum age of a scan that is reused. Only a new scan detects content that is missing from the store, and stores it
+again.
+"""
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
 
@@ -47,8 +49,8 @@ class Checkpoints:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def name_of(self, workspace: Path) -> str:
-        """Return a name that is the same on every machine: the path relative to the home directory. A workspace
-        outside of it is named by its absolute path.
+        """Return a name that is the same on every machine: the path relative to the home directory. For a workspace
+        outside the home directory, return its absolute path.
         """
         home = self._home.root
         return str(workspace.relative_to(home) if workspace.is_relative_to(home) else workspace)

@@ -63,7 +63,7 @@ _SCRIPTS = frozenset(
     {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".php", ".awk", ".sed", ".lua", ".jq"}
 )
 _INCLUDES = lazy_re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
-"""Matches the lines with which scripts and makefiles include other files."""
+"""Matches lines of scripts and makefiles that include other files."""
 _WORD = lazy_re.compile(r"[\w@%+=:,./~-]+")
 _FOLDER = lazy_re.compile(r"(?:.*[=:,])?[./~]*")
 
@@ -241,7 +241,7 @@ class _Look:
         """Return the path, inode and modification time of each folder above a file. Returns an empty tuple on an
         OSError.
 
-        After a recent change it waits for one clock tick, because two changes in one tick have the same timestamp.
+        After a recent change, waits for one clock tick, because two changes in one tick have the same timestamp.
         """
         ways = [MountedPath("", place.mount, place.parts[:depth]) for depth in range(len(place.parts))]
         try:
@@ -301,8 +301,7 @@ class _Look:
         self.runs.append(RunFile(self._found_at(place), digest, place.host, identity, bound, mode, folders))
 
     def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
-        """Return the digests, by path, of links, of code files, and of files that the command or an included line
-        mentions.
+        """Return the digests, by path, of links, code files, and files that the command or an included line mentions.
 
         Files that the actions name are omitted. Returns None, and records the reason, if a limit is exceeded or a
         folder is unreadable.
@@ -373,7 +372,7 @@ class _Look:
                 return 0, f"{text}no file"
             self._bytes_left -= status.st_size
             if self._bytes_left < 0:
-                raise _TooMuchError(f"the code it may run has more than {self._reader.bytes_max:,} bytes")
+                raise _TooMuchError(f"the code it may run is larger than {self._reader.bytes_max:,} bytes")
             return status.st_size, f"{text}{self._reader.digest(file, status)}"
 
 
@@ -417,8 +416,8 @@ def short(path: str) -> str:
 
 
 def _is_unspecific(action: Action, mounts: Sequence[Mount]) -> bool:
-    """Return True if a part may run any file, because it names a mount or because some of its words are known only
-    when it runs.
+    """Return True if a part of a command may run any file, because it names a mount or contains words that are known
+    only when it runs.
     """
     if action.runs and not action.opaque:
         return False

@@ -30,7 +30,7 @@ PIECE_CHARS = 900
 FOLDER_FILES_MAX = 1_000
 FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
-"""Exit code with which the child process reports that it has printed the reason for its failure."""
+"""Exit code of a child process that has printed the reason for its failure."""
 DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
 """Function that returns the searchable documents below a folder. The value for each document describes the part that is
 not searched, or is empty.

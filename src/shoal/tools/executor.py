@@ -84,7 +84,7 @@ MOVED_ON = "The earlier calls have changed what this call would do."
 CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
 TURNS_KEPT_MAX = 256
-"""Maximum number of turns for which checkpoint gaps are cached, and for which automatic page reads are counted."""
+"""Maximum number of turns whose checkpoint gaps are cached and whose automatic page reads are counted."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
@@ -96,8 +96,8 @@ SWAPPED = "{name} was replaced while the command ran, so the command may have ru
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """The circumstances in which the calls of a turn run. In addition to `profile`, every profile in `bounds` must
-    allow a call.
+    """The context in which a turn's calls run. In addition to `profile`, every profile in `bounds` must allow a
+    call.
     """
 
     thread: ThreadId
@@ -231,7 +231,7 @@ class Executor:
         actions = invocation.actions
         gap = await self._gap_of(tool.traits, actions, context)
         situation = self._situation(context, context.taint, covered=not gap)
-        # The strictest profile decides. Among equally strict profiles, the first one does.
+        # The strictest profile decides. Among equally strict profiles, the first one decides.
         by_profiles = [decide_all(profile, actions, situation) for profile in profiles]
         decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
         user, name, turn = context.asker.user, agent.name, context.turn

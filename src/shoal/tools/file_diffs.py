@@ -26,8 +26,8 @@ _LACKS: dict[Lacks, str] = {
 
 
 def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) -> str:
-    """Return the reason why the earlier entry cannot be restored. Returns an empty string if it can be or
-    already is.
+    """Return why the earlier entry cannot be restored. Returns an empty string if it can be restored or is already in
+    place.
     """
     before = change.before
     if before is not None and now is not None and alike(replace(now, mode=before.mode), before):

@@ -188,8 +188,8 @@ class FunctionTool(Generic[_Result]):
 
 
 class ToolDecorator:
-    """A decorator that turns functions into tools. Assigned to a name, it provides the name and traits of a tool
-    before its function exists.
+    """A decorator that turns functions into tools. If assigned to a variable, it provides the name and traits of a tool
+    before the tool's function exists.
     """
 
     def __init__(self, traits: Traits, name: str, example: Example) -> None:

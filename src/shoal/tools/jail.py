@@ -31,7 +31,7 @@ from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
 PATH_BYTES_MAX = 4096
-"""Maximum size of a path, the same as in the kernel."""
+"""Maximum size of a path. The kernel has the same limit."""
 ENTRIES_MAX = 2000
 
 NAMES_MAX = 20_000
@@ -203,7 +203,7 @@ class Jail:
             folder = place.host.parent
             raise ToolError(f"{place.shown} does not exist.{hint}", quotes=[folder / name for name in near]) from error
         if size > bytes_max or len(content) > bytes_max:
-            raise ToolError(f"{place.shown} has {size:,} bytes, more than the limit of {bytes_max:,} for reading.")
+            raise ToolError(f"{place.shown} is {size:,} bytes long, more than the limit of {bytes_max:,} for reading.")
         return content
 
     def _similar(self, place: MountedPath) -> list[str]:
@@ -228,7 +228,7 @@ class Jail:
         self.require_writable(place)
         if len(content) > FILE_BYTES_MAX:
             raise ToolError(
-                f"The content has {len(content):,} bytes, more than the limit of {FILE_BYTES_MAX:,} for file tools."
+                f"The content is {len(content):,} bytes long, more than the limit of {FILE_BYTES_MAX:,} for file tools."
             )
         with self._parent(place, make=True) as parent:
             name, mode = place.parts[-1], _NEW_FILE_MODE

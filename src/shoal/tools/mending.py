@@ -1,8 +1,8 @@
 """Repair the names and arguments of a model's tool calls if only one reading makes sense.
 
 Calls are repaired once, when the model's response arrives, so the journal, the rules, approvals and the tool see the
-same call. Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls
-stay unchanged. They are later rejected with a message that helps the model.
+same call. Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls stay
+unchanged. They are later rejected with a message that helps the model correct them.
 
     name         `functions.bash`, `Bash`, `bash<|channel|>commentary` and `mcp__x__y` become the only tool that matches
     text         text/loose_json.py repairs invalid JSON; an object in a string or in `{"arguments": …}` is unwrapped

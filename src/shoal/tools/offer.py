@@ -1,8 +1,8 @@
-"""Select the tools that a request defines, and provide `more_tools`, with which a model finds and calls the others.
+"""Select the tools that a request defines, and provide `more_tools`, which lets a model find and call the others.
 
-Each definition costs tokens in every request. Requests therefore define only the core tools, and just name the
-others. When a model looks up a tool, the definition becomes a result in the conversation, after the part that
-providers have cached.
+Each definition costs tokens in every request. Requests therefore define only the core tools, and just name the others.
+When a model looks up a tool, the definition becomes a result in the conversation, after the part that providers have
+cached.
 
     what the model does                          what happens
     -------------------------------------------  ------------------------------------------------------------------
@@ -33,8 +33,8 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
 ADDED_MAX = 10
-"""Maximum number of tools in a group of added tools that every request defines. Tools of larger groups must be found
-first. Built-in tools do not count.
+"""Maximum size of a group of added tools that every request defines. Tools of larger groups must be found first.
+Built-in tools do not count.
 """
 FOUND_MAX = 6
 FOUND_CHARS_MAX = 12_000
@@ -44,8 +44,8 @@ DEFERRED_CHARS_MIN = 2_000
 `more_tools` would cost as much.
 """
 NAMED_CHARS_MAX = 1_200
-"""Maximum length of the list of names in the description of `more_tools`. If the list would be longer, it contains the
-number of tools per MCP server instead.
+"""Maximum length of the list of names in the `more_tools` description. In a longer list, a count replaces the tools of
+each MCP server.
 """
 _WORD = lazy_re.compile(r"[^\W_]+")
 _STEM_CHARS = 5

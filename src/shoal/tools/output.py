@@ -67,8 +67,8 @@ def bound_output(
 ) -> BoundedOutput:
     """Return a short text unchanged. Store a long text with `keep`, and return an excerpt and a notice.
 
-    If `raw` is not empty, it is stored instead of `text`, which is its final state on a terminal. `keep` returns the
-    digest and may raise OSError. `folder` is the path where commands find stored texts by digest. At most
+    If `raw` is not empty, it is stored instead of `text`, which is the final state of `raw` on a terminal. `keep`
+    returns the digest and may raise OSError. `folder` is the path where commands find stored texts by digest. At most
     ARTIFACT_BYTES_MAX bytes are stored. The notice says if the stored text is incomplete.
     """
     if len(text) <= bounds.stored_chars_min and not raw:

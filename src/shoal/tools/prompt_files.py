@@ -60,8 +60,8 @@ class PromptFiles:
         return RetainedText() if keeps is None else keeps(actions, context)
 
     async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
-        """Return a function that maps a file to its taint source, or to an empty string. It uses the taint spans at the
-        time of this call.
+        """Return a function that maps a file to its taint source, or to an empty string. The taint spans are read now,
+        not when that function is called.
 
         If `person` is set, only sources that this person may see are returned. Raises StoreError.
         """

@@ -41,8 +41,8 @@ SEARCHED_MAX = 2_000
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool) -> str:
-    """Return the name of the first file, among those read or sent, whose name or content looks like a secret. Returns
-    an empty string if there is none.
+    """Return the name of the first file to be read or sent whose name or content looks like a secret. Returns an empty
+    string if there is none.
 
     The name of a folder with more than ENTRIES_MAX files is returned if the first ENTRIES_MAX files contain no secret.
     """

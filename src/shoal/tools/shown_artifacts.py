@@ -58,7 +58,8 @@ class ShownArtifacts:
             tainted = [row for row in missing if row.tainted_by]
             if not tainted:
                 return
-            # Clean files that are written just before or after must stay outside the tainted time span.
+            # Clean files that are written just before or after the tainted ones must stay outside the tainted time
+            # span.
             apart_seconds = self._marks.clock.slack_ns / 1e9
             await asyncio.sleep(apart_seconds)
             for row in tainted:

@@ -28,7 +28,7 @@ from shoal.tools.workspaces import WorkspaceSync
 log = logging.getLogger(__name__)
 
 MET = "[{count} changed here and on another machine at the same time. Other versions are stored as NAME.conflict.]"
-STAYS = "[Shoal could not send the changes made here to other machines: {why} It retries after the next call.]"
+STAYS = "[Shoal could not send the changes made here to other machines: {why} Shoal will retry after the next call.]"
 BEHIND = "[Fetching the changes made on other machines failed: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
 """Files that are not synchronized, because each machine writes them from its journal."""

@@ -96,8 +96,8 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
 
 def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
-    """Return the span to store before a call that may take `seconds`. It covers the call's changes even after a
-    crash.
+    """Return the span to store before a call that may take `seconds`. The span covers the call's changes even if the
+    process crashes.
     """
     return Span(began - slack_ns, began + int(seconds * 1e9), short_source(source), person)
 

@@ -102,8 +102,8 @@ class MarkedFiles:
         return decode_marks(await self._settings.get(SCOPE, self._key(folder)))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
-        """Return a function that maps a file below these folders to its taint source, or to an empty string. It uses
-        the spans at the time of this call.
+        """Return a function that maps a file below these folders to its taint source, or to an empty string. The spans
+        are read now, not when that function is called.
 
         If `person` is None, any source counts. If it is set, only sources that this person may see count. If it is
         empty, only sources that everyone may see count. Raises StoreError.

@@ -310,7 +310,7 @@ def notes_of(
         (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are stored per workspace"),
         (lacking["closed"], "not readable"),
     )
-    notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in note if count]
+    notes = [f"Files that are {why}: {count:,}. Changes to them cannot be undone." for count, why in note if count]
     if "full" in unread.values():
         notes.append(
             f"The workspace has more than {settings.files_max:,} files and folders, so the deepest ones are skipped."

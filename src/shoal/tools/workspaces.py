@@ -95,9 +95,9 @@ class _Plan(NamedTuple):
     """Plan of a pull.
 
     state: the state to store.
-    remote, local: the newest manifest and the directory as it is here.
-    here: paths to change here.
-    met: the paths among them that also changed here.
+    remote, local: the newest manifest and the directory on this machine.
+    here: paths to change on this machine.
+    met: those paths in `here` that also changed on this machine.
     """
 
     state: _State
@@ -122,11 +122,11 @@ _state = msgspec.json.Decoder(_State)
 
 
 class WorkspaceSync:
-    """Pulls changes before work on a directory, and pushes them afterward. The caller must run the calls for one name
-    one at a time.
+    """Pulls changes before work on a directory, and pushes them afterward. The caller must not run two calls for the
+    same name at once.
 
-    `memory` is a private folder of this machine, outside all synced directories. The `folders` that `pull` and
-    `push` receive are those whose files can be tainted: the directory itself, or folders in it.
+    `memory` is a private folder of this machine, outside all synced directories. The `folders` that `pull` and `push`
+    receive are those whose files can be tainted: the directory itself, or folders in it.
     """
 
     def __init__(self, files: Files, settings: Settings, memory: Path, marks: MarkedFiles) -> None:

@@ -8,7 +8,7 @@ import msgspec
 class Activity(msgspec.Struct, frozen=True, eq=False):
     """A kind of background work.
 
-    Both functions cover only conversations whose ids begin with `within`.
+    `for_prompt` and `for_people` cover only conversations whose ids begin with `within`.
     """
 
     title: str

@@ -67,7 +67,7 @@ async def ask_together(
 def _follows(
     call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]], executor: Executor
 ) -> bool:  # fmt: skip
-    """Return True if an earlier call changes the same file. This call's effect is then unknown."""
+    """Return True if an earlier call changes the same file, which makes this call's effect unknown."""
     traits, actions = executor.registry.traits, set(asks.approval.actions)
     return traits.of(call.name).writes_file and any(
         traits.of(earlier.name).writes_file and actions & set(request.approval.actions) for earlier, request in before

@@ -107,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     earlier: str = ""
     """The earlier summary, which the new summary replaces and continues."""
     request: str = ""
-    """The request of the turn that is split by the cut. Empty if the cut is between turns."""
+    """The request of the turn that the cut splits. Empty if the cut is between turns."""
 
 
 class _Path(msgspec.Struct):
@@ -180,7 +180,7 @@ def plan_compaction(
         return None
     earlier = entries[0].message.text.removeprefix(SUMMARY_HEAD).strip() if tally.head else ""
     request = ""
-    # The cut is inside a turn. If an earlier cut was too, the earlier summary quotes the request.
+    # The cut is inside a turn. If an earlier cut removed the turn's request, the earlier summary quotes it.
     if index not in tally.turns:
         opener = max((place for place in tally.turns if place < index), default=None)
         request = _blocks(earlier).get("request", "")
@@ -276,7 +276,7 @@ conversation.
 OVERFLOWS_MAX = 8
 """Number of overflows in a turn after which it is no longer retried with a smaller request."""
 NEW_SHARE = 0.6
-"""Share of the known window that is assumed after the provider rejected the first request of a conversation."""
+"""Share of the known window to assume after the provider has rejected the first request of a conversation."""
 MAILBOX_SECONDS = 1.0
 """Seconds between checks for new messages while a summary is written in the background."""
 

@@ -140,7 +140,7 @@ class TurnOpening(msgspec.Struct, frozen=True):
 class ContextBuilder:
     """Builds model requests and the contexts of tool calls.
 
-    - `spend_left`: describes the remaining budget if it is low and the audience may know it.
+    - `spend_left`: describes the remaining budget if it is low and the audience may see it.
     - `tainted_files`: returns a function that maps a prompt file to the untrusted source that influenced it.
     - `activities`: background work that each turn's prompt lists.
     """
@@ -434,7 +434,8 @@ class ContextBuilder:
         return True
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
-        """Calibrate the gauge with the usage that the provider reported for `units`. Pass 0 if it reported none.
+        """Calibrate the gauge with the usage that the provider reported for `units`. If the provider reported none,
+        `reported_tokens` is 0.
 
         Also stores a smaller window that the turn learned.
         """

@@ -28,8 +28,8 @@ def volatile(
 ) -> str:
     """Return the block, with the time in the zone of `now`.
 
-    `others` and the lists in `activities` contain one status line per item. `spend_left` is a short phrase. They may
-    contain untrusted text, so each line is cut to LINE_CHARS_MAX characters and cannot close the block.
+    `others` and the lists in `activities` contain one status line per item. `spend_left` is a short phrase. All of
+    these may contain untrusted text, so each line is cut to LINE_CHARS_MAX characters and cannot close the block.
     """
     parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:

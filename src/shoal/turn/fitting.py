@@ -241,7 +241,7 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
 
 
 def cut_to(whole: str, units_max: int, count: Count) -> str:
-    """Shorten a text to `units_max` by omitting its middle. If almost nothing fits, keep only its beginning."""
+    """Shorten text to `units_max` by omitting its middle. If almost nothing fits, keep only its beginning."""
     text, chars = whole, len(whole)
     while (units := count(text)) > units_max and chars > 0:
         chars = min(chars - 1, int(chars * units_max / units))

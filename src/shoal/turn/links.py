@@ -49,8 +49,8 @@ Knows = Callable[[str], bool]
 def is_address(word: str) -> bool:
     """Return True if a chat may turn this word into a link.
 
-    That is a word with a scheme or `www.`, an e-mail address, a host followed by a path or port, or a host of three
-    or more labels.
+    Such a word has a scheme or `www.`, or it is an e-mail address, a host followed by a path or port, or a host of
+    three or more labels.
     """
     if _SCHEME.search(word) or _NETWORK_PATH.search(word) or word.lower().startswith("www."):
         return True

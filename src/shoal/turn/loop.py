@@ -157,8 +157,6 @@ TurnOutcome = Literal["finished", "parked"]
 
 
 class ModelStep(msgspec.Struct, frozen=True):
-    """The result of one model step."""
-
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
     timing: Step
     spend: Spend | None = None
@@ -180,8 +178,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     - `checkpoints`: store the state of the workspace before the first call that may change files.
     - `known_models`: returns the names of all models.
     - `warn_unknown_window`: called for each model in use whose window is unknown.
-    - `outage_seconds`: maximum wait for a model. `outage_seconds_by_origin` overrides it for some origins of messages.
-    - `stoppers`: each stops background work that a thread's calls started, and returns how much it stopped.
+    - `outage_seconds`: maximum wait for a model. `outage_seconds_by_origin` overrides it for messages of some origins.
+    - `stoppers`: each stops background work that a thread's calls started, and returns the number of stopped items.
     """
 
     models: Models

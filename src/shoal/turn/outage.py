@@ -20,7 +20,7 @@ _OFFER = "`/retry` tries now{other}, and `/stop` cancels the message."
 def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:
     """Build the message that explains why a turn is waiting and offers alternatives.
 
-    `number` counts the turn's outages.
+    `number` identifies the outage within the turn.
     """
     other = f", `/retry {retry.choices[0]}` asks another model" if retry.choices else ""
     text = f"{retry.message} {_KEPT.format(until=until)}\n\n{_OFFER.format(other=other)}"

@@ -285,8 +285,8 @@ class PromptPart(NamedTuple):
     files: Callable[[ThreadId, date], Sequence[PromptFile]]
     """`(thread, today)` returns the files for the prompt."""
     shown: Callable[[str, str], str]
-    """`(text, person)` returns the part of the text that the person may see. If it exceeds the file's own limit, its
-    middle is cut.
+    """`(text, person)` returns the part of the text that the person may see. If this part exceeds the file's own limit,
+    its middle is cut.
     """
 
 
@@ -322,7 +322,7 @@ class _PromptInputs(NamedTuple):
 class PromptBuilder:
     """Builds system prompts from the files under a home directory.
 
-    `runtime` is the text of a fixed section. `traits` cover all tools. Features add to `parts`.
+    `runtime` is the text of a fixed section. `traits` contains the traits of all tools. Features add to `parts`.
     """
 
     def __init__(

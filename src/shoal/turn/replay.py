@@ -295,7 +295,9 @@ class Today(NamedTuple):
 
 
 def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
-    """Describe the first difference between the recorded tools and the current ones. Empty if they match."""
+    """Describe the first difference between the recorded tools and the current ones. Returns an empty string if they
+    match.
+    """
     for tool in sent:
         today = now.get(tool.name)
         if today is None:

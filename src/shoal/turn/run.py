@@ -62,7 +62,7 @@ class TurnRun(msgspec.Struct, eq=False):
     """True if the turn has already tried to drop the earlier conversation because the provider rejected it."""
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
-        """Start a model call for live watchers. Return the function that receives its events."""
+        """Show live watchers that a model call starts. Return the function that receives the call's events."""
         view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
         after, links = view.transcript.last_seq, view.growing_links()
         streamed.clear()

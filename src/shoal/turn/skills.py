@@ -52,7 +52,7 @@ class Skill(msgspec.Struct, frozen=True):
     """A skill. `body` is the text without front matter."""
 
     name: str
-    """Consists of lower-case letters, digits and hyphens. It may differ from the folder's name."""
+    """Name in lower-case letters, digits and hyphens. It may differ from the folder's name."""
     description: str
     path: Path
     """Path of the SKILL.md file on this machine."""

@@ -76,11 +76,11 @@ class Charge(msgspec.Struct, frozen=True):
     """Turn that makes the call. Empty outside turns."""
     agent: str
     asker: Asker
-    """Person for whom the call is made. If their `user` is empty, no limit for a person applies."""
+    """Person for whom the call is made. If the person's `user` is empty, no per-person limit applies."""
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
     """Chain of the turns that led to a subagent's turn, from the root turn to the direct caller."""
     audience: Audience = Audience()
-    """Readers of the conversation, on whom it depends whether the remaining budget may be shown."""
+    """Readers of the conversation, who determine whether the remaining budget may be shown."""
     ceiling: Ceiling | None = None
 
     @property
@@ -229,7 +229,9 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
-        """Describe the remaining budget for the prompt. Empty if enough is left or the audience may not know it."""
+        """Describe the remaining budget for the prompt. Returns an empty string if enough is left or the audience may
+        not see it.
+        """
         here = Charge("", "", thread, TurnId(""), agent, asker)
         bounds = [ceiling for ceiling in self._ceilings_of(here) if may_know(audience, ceiling.scope)]
         if not bounds:
@@ -241,9 +243,9 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
         """Return all limits that apply to the call.
 
-        They cover its turn and thread, those of its callers, the person, the agent, the day and the total. The
-        stricter of the agent's own budget and the shared limit applies. A person's own limit replaces the shared
-        limit.
+        They include the limits of the call's turn and thread, of its callers' turns and threads, of the person, the
+        agent and the day, and the total limit. The stricter of the agent's own budget and the shared limit applies. A
+        person's own limit replaces the shared limit.
         """
         set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
@@ -329,8 +331,8 @@ def _chars(message: ModelMessage) -> int:
 def may_know(audience: Audience, scope: str) -> bool:
     """Return True if this audience may know how much of a limit is used.
 
-    If untrusted people can read, they may know only the limits of their conversation. Other limits reveal other
-    activity.
+    If untrusted people can read the conversation, the audience may know only the conversation's own limits. Other
+    limits reveal other activity.
     """
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 

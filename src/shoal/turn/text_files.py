@@ -54,7 +54,7 @@ class _Cached(NamedTuple, Generic[Content]):
 
 
 class FileCache:
-    """Caches texts and listings by path. Drops the least recently used beyond `files_max` and `bytes_max`.
+    """Caches texts and listings by path. Drops the least recently used entries beyond `files_max` and `bytes_max`.
 
     Returns the same `str` object while a file is unchanged, so callers can compare by identity. Not thread-safe. An
     unreadable file counts as missing.
@@ -70,8 +70,8 @@ class FileCache:
     def read(self, path: str, bytes_max: int) -> str:
         """Return the file's text without trailing white space.
 
-        Empty if the file is missing, unreadable or not a regular file. If it is longer than `bytes_max` bytes, a
-        notice replaces its middle. NULs and bytes that cannot be decoded become U+FFFD.
+        Returns an empty string if the file is missing, unreadable or not a regular file. A notice replaces the middle
+        of a file longer than `bytes_max` bytes. NULs and bytes that cannot be decoded become U+FFFD.
         """
         stamp, cached = _stamp(path, stat.S_IFREG), self._texts.get(path)
         if stamp and cached and cached.is_stable and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
@@ -106,7 +106,7 @@ class FileCache:
     def names(self, directory: str) -> tuple[str, ...]:
         """Return the sorted names in a directory, without hidden names and names that are not UTF-8.
 
-        Empty if the directory is unreadable.
+        Returns an empty tuple if the directory is unreadable.
         """
         stamp = _stamp(directory, stat.S_IFDIR)
         if stamp is None:
@@ -193,7 +193,7 @@ class SkillReader:
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:
-    """Replace the middle of a text longer than `chars_max` with a notice of the omitted length."""
+    """Replace the middle of text longer than `chars_max` with a notice of the omitted length."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2

@@ -75,7 +75,7 @@ Finishing = Callable[[float], Awaitable[Committed]]
 """Transaction that enqueues posts. Its argument is the number of seconds for which it claims them, or 0 to claim none.
 """
 Enqueue = Callable[[ThreadId, Sequence[NewPost], Finishing], Awaitable[Committed]]
-"""Function that runs the transaction that enqueues a thread's posts, and ensures that the posts are delivered.
+"""Function that enqueues a thread's posts in the given transaction and ensures that they are delivered.
 
 If this process can deliver the posts, the transaction claims them.
 """
@@ -272,8 +272,8 @@ class ThreadView:
     async def write(self, commit: Commit) -> None:
         """Make a commit of the open turn durable. Raises StaleEpoch.
 
-        After a message from an untrusted person, each tool result carries that person's taint, because it may stay
-        in the window longer than the message.
+        After a message from an untrusted person, each tool result carries that person's taint, because the result may
+        stay in the window longer than the message.
         """
         if self._asked_by:
             events = (
@@ -294,8 +294,8 @@ class ThreadView:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer, follow-up or stop arrived first. If one did, the turn stays open and its
-        state includes it.
+        """Close the turn, unless a steer, follow-up or stop arrived first. In that case, the turn stays open and its
+        state includes the new event.
 
         The end of a subagent's turn also reports to its caller. If a turn was stopped or failed, its staged calls are
         dropped and the chat gets a notice.
@@ -380,10 +380,10 @@ class ThreadView:
         return known_from([entry.message for entry in self.transcript.entries], self._traits)
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """Return the posts of the turn's answer, written and spoken. Empty in a subagent's thread.
+        """Return the posts of the turn's answer, written and spoken. Returns an empty tuple in a subagent's thread.
 
-        The written post also names a fallback model, lists content that the model did not receive, and explains how
-        to retry a failed turn.
+        The written post also names a fallback model, lists content that the model did not receive, and explains how to
+        retry a failed turn.
         """
         if not text or is_child(self.thread):
             return ()

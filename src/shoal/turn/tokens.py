@@ -114,7 +114,7 @@ class Gauge(NamedTuple):
         return round((units + sum(self.meter.message(message) for message in request.messages)) * self.factor)
 
     def text(self, text: str) -> float:
-        """Return the tokens of a text. The result is not rounded, so parts can be summed."""
+        """Return the number of tokens in a text. The result is not rounded, so parts can be summed."""
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":

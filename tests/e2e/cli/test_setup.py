@@ -132,7 +132,7 @@ async def test_a_running_shoal_adopts_model_and_bot_and_repeats_only_wrong_answe
     assert server.stdout is not None
     assert (await server.stdout.readline()).startswith(b"ready ")
     terminal = start()
-    await at(terminal, "Models and chats take effect immediately.")
+    await at(terminal, "Changes to models and chats take effect immediately.")
     await at(terminal, "Number [1]: ", "42")
     await at(terminal, "Number [1]: ", "6")
     await at(terminal, "8080/v1]: ", "not an address")

@@ -122,7 +122,9 @@ async def test_an_unknown_refusal_causes_one_attempt_without_images(tmp_path: Pa
     memory = QuirkMemory(tmp_path / "learned.json", ManualClock())
     async with asking(no_images(SILENT), memory) as (provider, fake):
         done = await answer(provider, request(UserMessage("look", (picture,))))
-        assert done.notes == ("p rejected this conversation, so m now gets it without images and earlier reasoning.",)
+        assert done.notes == (
+            "p rejected this conversation, so m now receives it without images or earlier reasoning.",
+        )
         assert fake.calls == 2
         again = await answer(provider, request(UserMessage("look", (picture,)), key="other"))
         assert again.notes == ("m does not accept images, so it did not see yours.",)
@@ -452,7 +454,9 @@ async def test_a_repeated_server_error_tries_other_forms_once(picture: Image) ->
         assert (await failure(provider, look)).kind == "server_error", "most pass"
         assert fake.calls == 1
         done = await answer(provider, look)
-        assert done.notes == ("p rejected this conversation, so m now gets it without images and earlier reasoning.",)
+        assert done.notes == (
+            "p rejected this conversation, so m now receives it without images or earlier reasoning.",
+        )
         assert fake.calls == 3
         await answer(provider, request(said, AssistantMessage("seen"), UserMessage("and?")))
         other = await failure(provider, request(UserMessage("look", (picture,)), key="other"))

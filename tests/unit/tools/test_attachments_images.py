@@ -131,7 +131,7 @@ def test_without_pillow_an_image_is_judged_by_its_header(monkeypatch: pytest.Mon
     sent = [drawn("PNG"), drawn("JPEG"), drawn("GIF", mode="P"), drawn("WEBP")]
     refused = {
         drawn("PNG", (2001, 5)): "2001 × 5 pixels; the `images` extra",
-        noise("PNG", 1100): "may have at most 3,000,000 bytes; the `images` extra",
+        noise("PNG", 1100): "can be at most 3,000,000 bytes; the `images` extra",
         drawn("PNG")[:-20]: "damaged",
         drawn("WEBP")[:-9]: "damaged",
         drawn("BMP"): "models do not accept BMP images",

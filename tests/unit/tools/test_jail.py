@@ -184,7 +184,7 @@ def test_a_pipe_or_device_or_socket_is_refused_immediately(jail: Jail, root: Pat
 
 def test_a_long_file_is_not_read(jail: Jail, root: Path) -> None:
     (root / "long").write_bytes(b"x" * 101)
-    with pytest.raises(ToolError, match="101 bytes, more than the limit of 100 for reading"):
+    with pytest.raises(ToolError, match="101 bytes long, more than the limit of 100 for reading"):
         jail.read(jail.resolve("long"), bytes_max=100)
     assert len(jail.read(jail.resolve("long"), bytes_max=101)) == 101
 

@@ -20,9 +20,9 @@ from shoal.kernel.traits import Treatment, Treatments
 from shoal.tools.functions import FunctionTool, planned
 
 I2C_BYTES_MAX = 32
-"""Maximum size of an I2C transfer, a limit of SMBus."""
+"""Maximum size of an I2C transfer, as limited by SMBus."""
 SPI_BYTES_MAX = 4096
-"""Maximum size of an SPI transfer, a limit of the kernel's driver."""
+"""Maximum size of an SPI transfer, as limited by the kernel's driver."""
 ADDRESSES = range(0x08, 0x78)
 """Device addresses. Lower and higher addresses are reserved."""
 
@@ -64,7 +64,7 @@ BUS = Traits(
 
 
 def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[FunctionTool[Invocation], ...]:
-    """Return the four tools, sorted by name. `load` imports smbus2 or spidev."""
+    """Return the I2C and SPI tools, sorted by name. `load` imports smbus2 or spidev."""
 
     def package(name: str) -> object:
         try:
@@ -113,8 +113,9 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
     @tool(BUS, example={"bus": 1, "address": 32, "data": "05beef"})
     def i2c_write(bus: BusNumber, address: Address, data: Hex) -> Invocation:
-        """Write bytes to a device on an I2C bus of this machine; the first is usually the register. The wrong bytes can
-        break a device."""
+        """Write bytes to a device on an I2C bus of this machine. The first byte is usually the register. Wrong bytes
+        can damage the device.
+        """
         content = _bytes(data, I2C_BYTES_MAX + 1)
 
         def work() -> str:

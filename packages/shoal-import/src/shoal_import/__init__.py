@@ -1,7 +1,7 @@
-"""`shoal import`: imports agents, memory, skills, schedules, channels, models and conversations of another product.
+"""`shoal import`: imports agents, memory, skills, schedules, channels, models and conversations from another product.
 
-A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) creates a `Found`, and `shoal.importing` writes its contents
-to a Shoal home.
+A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) creates a `Found`, and `shoal.importing` writes its contents to
+a Shoal home.
 """
 
 from pathlib import Path
@@ -36,12 +36,12 @@ WORDS = ("came", "off", "there", "left")
 )
 def import_home(context: CommandContext, product: str, path: Path | None, dry: bool, keys: bool, trust: bool,
                 as_json: bool) -> None:  # fmt: skip
-    """Import agents, memory, skills, schedules, channels, models and conversations of another product.
+    """Import agents, memory, skills, schedules, channels, models and conversations from another product.
 
-    PATH is the home directory of the other product, by default its usual location. For Open WebUI, PATH is the
-    folder with webui.db, or a file of exported chats. The import does not change the other product. Running it again
-    imports only new items. Imported schedules are paused, imported skills and channels are disabled, and all
-    imported text is untrusted.
+    PATH is the home directory of the other product, by default its usual location. For Open WebUI, PATH is the folder
+    with webui.db, or a file of exported chats. The import does not change the other product. Running it again imports
+    only new items. Imported schedules are paused, imported skills and channels are disabled, and all imported text is
+    untrusted.
     """
     places = [Path(place).expanduser() for place in HOMES[product]]
     root = path or next((place for place in places if place.exists()), places[0])

@@ -57,7 +57,7 @@ Database: TypeAlias = Callable[[str], Iterator[dict[str, Json]]]
 
 
 class Tree:
-    """A directory, and a record of the files in it that were read. Links to files outside it are not followed."""
+    """A directory, and a record of which of its files were read. Links to files outside it are not followed."""
 
     def __init__(self, found: Found, root: Path) -> None:
         self.root = root
@@ -83,7 +83,7 @@ class Tree:
         return value
 
     def lines(self, path: Path) -> Iterator[dict[str, Json]]:
-        """Yield the objects of a JSON Lines file. Invalid lines are skipped and their number is reported."""
+        """Yield the objects of a JSON Lines file. Invalid lines are skipped, and their count is reported."""
         damaged = 0
         try:
             if self._takes(path):
@@ -132,7 +132,7 @@ class Tree:
                 self._used |= {log, path.with_name(f"{path.name}-shm")}
                 try:
                     file = path
-                    if log.is_file() and log.stat().st_size:  # opening it in place would change files
+                    if log.is_file() and log.stat().st_size:  # opening the database in place would change its files
                         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-"))) / "copy.db"
                         shutil.copyfile(path, file)
                         shutil.copyfile(log, file.with_name("copy.db-wal"))
@@ -251,7 +251,7 @@ def folders_and_files(folder: Path) -> list[Path]:
 
 
 def changed_at(path: Path) -> datetime:
-    """Return the modification time of a file. Entries without a time get this time."""
+    """Return the modification time of a file, which is used for entries without a time."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 

@@ -168,7 +168,7 @@ def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
     with tree.database(file) as database:
         sessions = sorted(database("sessions"), key=lambda row: number_of(row.get("started_at")))
         for row in database("messages"):
-            if row.get("active", 1) or row.get("compacted", 1):  # retracted messages have neither
+            if row.get("active", 1) or row.get("compacted", 1):  # a retracted message is neither active nor compacted
                 spoken.setdefault(text_of(row.get("session_id")), []).append(row)
     for session in sessions:
         key, source, title = (text_of(session.get(name)) for name in ("id", "source", "title"))

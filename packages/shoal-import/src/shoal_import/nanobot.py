@@ -95,7 +95,9 @@ def read(root: Path) -> Found:
 
 
 def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int:
-    """Read the conversations below a folder, except those in `known`. Return the number of their tool results."""
+    """Read the conversations below a folder, except those in `known`. Return the number of tool results that they
+    contain.
+    """
     results = 0
     files = sorted(place / name for place, _, names in walk(folder) for name in names)
     for path in [file for file in files if file.name == "sessions.sqlite3"]:

@@ -178,7 +178,7 @@ def _model_name(value: Json) -> str:
 
 
 def read_database(found: Found, tree: Tree, database: Database, agent: str) -> set[str]:
-    """Read the conversations in an agent's database and return their ids."""
+    """Read the conversations in an agent's database and return the ids of the conversations."""
     about = {text_of(row.get("current_session_id")): row for row in database("session_nodes")}
     windows = {text_of(row.get("session_id")): row for row in database("session_windows")}
     leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
@@ -261,7 +261,7 @@ def read_thread(
     found: Found, agent: str, session: str, key: str, title: str, entries: list[dict[str, Json]], leaf: str,
     since: datetime,
 ) -> int:  # fmt: skip
-    """Read a conversation along the branch that ends at `leaf`. Return the number of its tool results."""
+    """Read a conversation along the branch that ends at `leaf`. Return the number of tool results in it."""
     if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
         found.leave(f"{agent}: {key}", "a run by a schedule, hook or subagent, not a conversation")
         return 0
@@ -328,7 +328,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:
-    """Return a secret that is given literally, as `${NAME}`, or as `{source: "env", id: NAME}`."""
+    """Return a secret that is written as literal text, as `${NAME}`, or as `{source: "env", id: NAME}`."""
     reference = as_dict(value)
     if reference:
         return variables.get(text_of(reference.get("id")), "") if reference.get("source") == "env" else ""

@@ -1,4 +1,4 @@
-"""Read Open WebUI: the folder with its `webui.db`, or a JSON file of exported chats.
+"""Read Open WebUI data: the folder that contains `webui.db`, or a JSON file of exported chats.
 
 The messages of a chat form a tree through `parentId`, and `history.currentId` is the visible leaf. If several people
 have accounts, only the data of the first administrator is imported.
@@ -176,7 +176,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
         at = text_of(branch[-1].get("parentId"))
     branch = branch[::-1] or [as_dict(message) for message in as_list(chat.get("messages"))]
     talk: list[Entry] = []
-    for message in branch:  # without the markup of reasoning and tool calls
+    for message in branch:  # remove the markup of reasoning and tool calls
         text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", message_text(message.get("content")))
         talk.append((message.get("role"), text, message.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)

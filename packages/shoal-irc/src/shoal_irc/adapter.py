@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 WHOLE = "0"
 """Thread part of every conversation's id."""
 RECONNECT_SECONDS = 20.0
-"""Maximum seconds that a post waits for a connection before it is retried later."""
+"""Maximum seconds that a post waits for a connection before it fails and is retried."""
 NOT_SAVED = "I could not save your message. Please send it again in a moment."
 
 
@@ -51,7 +51,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             while True:
                 line = await connection.next()
                 text = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
-                # run in a separate task, because the confirmations of its replies arrive in later lines
+                # run in a separate task, because the confirmations of the replies arrive in later lines
                 if text is not None:
                     self._takes.create_task(self._take(line, text, inbox))
         finally:
@@ -60,7 +60,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             connection.close()
 
     async def close(self) -> None:
-        """Do nothing, because `_connect` closes its connection."""
+        """Do nothing, because `_connect` closes the connection."""
 
     async def _take(self, line: Line, spoken_line: Spoken, inbox: InboxPort) -> None:
         masks = (mask.removeprefix("role:") for mask in self._settings.allow if mask.startswith("role:"))

@@ -13,7 +13,7 @@ from shoal_irc.wire import Line, parse, written
 QUIET_SECONDS = 120.0
 """Seconds of silence before a PING is sent. After twice that time, the connection counts as broken."""
 READ_BYTES_MAX = 16_384
-"""Maximum length of a line with a margin: 8,191 bytes of tags plus 512."""
+"""Maximum length of a line in bytes. IRC allows 8,191 bytes of tags plus 512; the rest is a margin."""
 WANTED = frozenset({"message-tags", "account-tag", "server-time"})
 GONE = frozenset({"401", "403", "404", "477", "531"})
 REFUSED = {

@@ -108,7 +108,7 @@ def write_archive(
         for name in FOLDERS:
             for path in _below(home.root / name, left_out.append):
                 if home.is_shown_artifact(path):
-                    continue  # recreated when a command needs it
+                    continue  # shown artifacts are recreated when a command needs them
                 _add(archive, path, path.relative_to(home.root).as_posix())
         if left_out:
             notes.append(_left_out(home, left_out))

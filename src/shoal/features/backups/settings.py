@@ -8,7 +8,9 @@ from shoal.kernel.section import Section
 
 
 class BackupSettings(Section, frozen=True, kw_only=True):
-    """Scheduled backups with the same content as those of `shoal backup`. Shoal checks each backup after making it."""
+    """Scheduled backups, with the same content as those made with `shoal backup`. Shoal checks each backup after making
+    it.
+    """
 
     live = frozenset({"to", "every_hours"})
 

@@ -18,7 +18,7 @@ FEATURE = Feature(
     cli=(
         CliCommand("replay", "Rebuild past model requests and compare them.", "cli:replay", job="Inspect"),
         CliCommand("compare", "Send past requests to another model.", "cli:compare", job="Inspect"),
-        CliCommand("cases", "Turns saved as test cases: save, list.", "cli:cases", job="Set up agents"),
+        CliCommand("cases", "Save turns as test cases, and list the cases.", "cli:cases", job="Set up agents"),
         CliCommand("check", "Run an agent's cases.", "cli:check", job="Set up agents"),
     ),
 )

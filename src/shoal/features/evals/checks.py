@@ -146,7 +146,7 @@ def read_cases(
             continue
         if not NAME.fullmatch(path.stem):
             raise InvalidInput(
-                f"{shown}: a case name can have at most 64 lower-case letters, digits and hyphens. Rename the file."
+                f"{shown}: a case name can have at most 64 lowercase letters, digits and hyphens. Rename the file."
             )
         try:
             body = path.read_bytes() if path.is_file() and not path.is_symlink() else None
@@ -216,7 +216,7 @@ async def save_case(
         check_expectation(expectation, check_tool)
     if not NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name[:80]!r} is not a valid case name. Use at most 64 lower-case letters, digits and hyphens."
+            f"{name[:80]!r} is not a valid case name. Use at most 64 lowercase letters, digits and hyphens."
         )
     _, events = await read_branch(journal, thread)
     chosen = turn or next((event.turn for event in reversed(events) if isinstance(event.data, TurnStarted)), "")
@@ -497,7 +497,9 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def violated(self, expected: Expectation, answer: str) -> str:
-        """Describe the violation of the expectation, or return an empty string if it is met. Raises CouldNotRun."""
+        """Return a description of how the expectation is violated, or an empty string if it is met. Raises
+        CouldNotRun.
+        """
         calls = "\n".join(f"{call.name} {call.arguments}" for call in self.calls) or "no call"
         match expected.kind:
             case "calls":
@@ -516,7 +518,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
     async def judge(self, sentence: str, did: str) -> str:
         """Ask a model whether `sentence` is true of the transcript `did`.
 
-        Return an empty string if it is true, otherwise the model's reason. Raises CouldNotRun.
+        Return an empty string if the sentence is true, otherwise the model's reason. Raises CouldNotRun.
         """
         checks, charge = self.checks, self.charge
         model = checks.settings.judge_model or charge.model

@@ -113,7 +113,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
 
 
 def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
-    """Yield threads active within `span`: first current threads, then archived threads, each most recent first."""
+    """Yield the threads active within `span`, most recent first: all current threads, then the archived ones."""
     oldest = datetime.now(UTC) - span
     for archived in (False, True):
         before: datetime | None = LAST  # without a time, the first page includes pinned threads of any age
@@ -305,11 +305,13 @@ def step_figures(before: Sequence[float], after: Sequence[float], unit: str = ""
 # ---- cases ----
 
 
-cases = click.Group("cases", help="Turns saved as test cases for an agent.", epilog="Example: shoal cases list")
+cases = click.Group(
+    "cases", help="Save turns as test cases for an agent, and list the cases.", epilog="Example: shoal cases list"
+)
 
 
 @command(cases, example="shoal cases save terminal:local:main --name weather --contains Kiel")
-@click.option("--name", required=True, help="Name of the case: lower-case letters, digits and hyphens.")
+@click.option("--name", required=True, help="Name of the case: lowercase letters, digits and hyphens.")
 @click.option("--turn", default="", help="The turn to save. [default: the last turn]")
 @click.option("--about", default="", help="The case's purpose, in one sentence.")
 @click.option("--calls", multiple=True, metavar="TOOL", help="The agent calls this tool.")
@@ -363,7 +365,7 @@ def save(
 
 
 @command(cases, "list", example="shoal cases list --agent main")
-@agent_option("Agent whose cases to list.", "main")
+@agent_option("Agent whose cases are listed.", "main")
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and their expectations."""
     with all_as_usage():
@@ -375,7 +377,7 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
 
 @command(example="shoal check --agent main")
 @click.argument("names", nargs=-1, metavar="[CASE…]")
-@agent_option("Agent whose cases to run.", "main")
+@agent_option("Agent whose cases are run.", "main")
 @click.option("--model", default="", help="Use this model instead of the agent's model.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
 @usd_option

@@ -41,7 +41,7 @@ class ReplayView(msgspec.Struct, frozen=True):
 
     `calls`: number of replayed calls.
     `identical`: number of requests that equal the recorded ones.
-    `differences`: first difference of each other request.
+    `differences`: first difference in each request that is not identical.
     `compares_today`: whether current tools, options and instructions were also compared. This requires a running Shoal.
     """
 
@@ -170,8 +170,8 @@ async def replay(
 async def begin_comparison(
     models: Models, comparisons: Comparisons, runtime: Runtime, body: NewComparison
 ) -> ComparisonState:
-    """Plan a comparison. Selects recorded model calls and returns the estimated cost of sending them to another model,
-    without calling it. The same request returns the same comparison.
+    """Plan a comparison. Selects recorded model calls and returns the estimated cost of sending them to another model.
+    Does not call the model. The same request returns the same comparison.
     """
     needs_running(runtime)
     existing_model(models, body.wanted.model)

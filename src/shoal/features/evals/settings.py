@@ -11,8 +11,8 @@ CASES = "cases"
 
 
 class CasesSettings(Section, frozen=True, kw_only=True):
-    """Test cases of agents. They run with `shoal check`, and before Shoal asks a person to approve a change that an
-    agent proposes to itself.
+    """Test cases of agents. They run with `shoal check`, and before Shoal asks a person to approve an agent's change to
+    itself.
     """
 
     judge_model: str = ""

@@ -10,7 +10,7 @@ LISTED_MAX = 200
 ANSWERS_MAX = 20 * STEPS_MAX
 
 AnswerKey = tuple[ThreadId, int, int]
-"""Thread, sequence number of the event and number of the run that identify an answer."""
+"""Thread, event sequence number and run number, which together identify an answer."""
 
 _comparison = reader(
     Comparison,

@@ -13,7 +13,7 @@ FEATURE = Feature(
     cli=(
         CliCommand(
             "mcp",
-            "MCP tools: list, show, confirm, allow, deny.",
+            "List, show, confirm, allow and deny MCP tools.",
             "cli:mcp",
             job="Decide who may do what",
         ),

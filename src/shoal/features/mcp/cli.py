@@ -49,7 +49,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
-    """Show the pending change to tool NAME as a diff, or its allowed definition."""
+    """Show the pending change to tool NAME as a diff. If no change is pending, show the allowed definition."""
     tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if tool is None:
         raise NotFound(f"No MCP tool named {name[:80]!r}. Run `shoal mcp list` to see the servers and their tools.")
@@ -80,7 +80,7 @@ def confirm_mcp(
     write: tuple[str, ...],
     yes: bool,
 ) -> None:
-    """Confirm which tools of SERVER read and which write. Tools that read then run without asking."""
+    """Confirm which tools of SERVER read and which write. After that, read-only tools run without asking."""
     known = next((server_view for server_view in _servers(context) if server_view.server == server), None)
     if known is None:
         raise NotFound(
@@ -96,14 +96,14 @@ def confirm_mcp(
     for kind, names in options:
         for name in names:
             if chosen.setdefault(name, kind) != kind:
-                raise InvalidInput(f"{name[:80]!r} is listed under several kinds. List each tool only once.")
+                raise InvalidInput(f"{name[:80]!r} is passed to more than one option. Pass each tool only once.")
     _print_kinds(known, chosen)
     if not yes and not click.confirm("Confirm?"):
         echo("Nothing was changed.")
         return
     body = {"digest": known.digest, "kinds": chosen}
     confirmed = call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body, into=McpServerView)
-    later = f"It takes effect within {CHECK_SECONDS:.0f} seconds if the server is connected."
+    later = f"The confirmation takes effect within {CHECK_SECONDS:.0f} seconds if the server is connected."
     print(f"Confirmed. {'It is in force now.' if confirmed.in_use else later}")
 
 

@@ -33,7 +33,7 @@ class McpCommand:
                 return "\n\n".join(map(_shown, servers)) or "I have not connected to an MCP server yet."
             case ["confirm", server, digest, *moved]:
                 confirmed = await self._pins.confirm(server, digest, dict(map(_moved, moved)), asked.asker.identity)
-                return f"Confirmed. {confirmed.offer} Tools that only read now run without approval."
+                return f"Confirmed. {confirmed.offer} Read-only tools now run without approval."
             case _:
                 return f"Write {USAGE}."
 

@@ -62,8 +62,8 @@ Call: TypeAlias = Callable[[str, dict[str, object], ToolContext], Awaitable[Tool
 class McpTool:
     """Tool of an MCP server. `traits` depend on the kind that the owner confirmed.
 
-    `server_digest` identifies the server's command or URL. A change to it or to the tool's definition ends approvals
-    that cover a thread.
+    `server_digest` identifies the server's command or URL. A change to this digest or to the tool's definition ends
+    approvals that cover a whole thread.
     """
 
     def __init__(

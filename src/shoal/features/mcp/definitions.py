@@ -22,7 +22,7 @@ DESCRIPTION_CHARS_MAX = 1024
 TEXT_CHARS_MAX = 40_000
 """Maximum length of a definition stored for display, in characters. The digest covers the complete definition."""
 DIGEST_CHARS = 12
-"""Number of characters of a digest that are shown. People must enter at least this many to identify a definition."""
+"""Number of digest characters that are shown. People must enter at least this many to identify a definition."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 

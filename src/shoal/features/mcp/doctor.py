@@ -48,7 +48,7 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
                 "Only the server's developer can fix the unusable tools. The other tools work.",
             )
         if known is not None and known.unconfirmed:
-            todo = f"Run `shoal mcp confirm {state.server}` to let tools that only read run without approval."
+            todo = f"Run `shoal mcp confirm {state.server}` to let read-only tools run without approval."
             yield warn(check, f"waiting for confirmation: {counted(len(known.unconfirmed), 'tool')}.", todo)
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)

@@ -379,8 +379,8 @@ class Pins:
 def confirm_notice(known: ServerPins) -> str:
     server, digest = known.server, known.digest[:DIGEST_CHARS]
     return (
-        f"{known.offer} The server declares these kinds itself. Until you confirm them, Shoal asks before "
-        "each call.\n\n"
+        f"{known.offer} The server itself declares which tools read and which write. Until you confirm "
+        "this, Shoal asks before each call.\n\n"
         f"To confirm: `/mcp confirm {server} {digest}`. To change the kind of a tool, add, for example, "
         f"`write=TOOL`. To see all tools, open MCP on the page or run `shoal mcp confirm {server}`."
     )

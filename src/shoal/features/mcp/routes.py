@@ -21,10 +21,10 @@ class McpToolView(msgspec.Struct, frozen=True):
     """An MCP tool. Tools in the state `changed` or `new` wait for a decision.
 
     `digest`: digest of the current definition.
-    `change`: diff from the allowed to the offered definition.
+    `change`: diff between the allowed and the offered definition.
     `text`: allowed definition.
     `kind`: kind that the owner confirmed, or null.
-    `proposed`: kind that the owner confirmed, or the kind that the annotations propose.
+    `proposed`: confirmed kind, or the kind that the tool's annotations suggest.
     """
 
     name: str
@@ -64,7 +64,7 @@ class McpView(msgspec.Struct, frozen=True):
 class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A decision on the definition whose digest begins with `digest`.
 
-    If the owner allows the definition, this also confirms `kind`, or the proposed kind if `kind` is null.
+    If the owner allows the definition, the decision also confirms `kind`, or the proposed kind if `kind` is null.
     """
 
     decision: Literal["allow", "deny"]
@@ -120,16 +120,16 @@ async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) ->
 async def confirm_mcp(
     pins: Pins, servers: McpServers, by: Principal, name: str, body: McpConfirmation
 ) -> McpServerView:
-    """Confirm the kinds of a server's tools. If this process is connected to the server, the kinds are in effect on
-    return. Returns 404 for a server that has not connected yet or a tool with a pending change, and 409 if the tools
-    have changed since.
+    """Confirm the kinds of a server's tools. If this process is connected to the server, the kinds take effect before
+    the call returns. Returns 404 for a server that has not connected yet or a tool with a pending change, and 409 if
+    the tools have changed since.
     """
     return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person), servers)
 
 
 @routes("GET /api/mcp-servers", READERS)
 async def mcp_servers(setup: McpSetup, by: Principal) -> tuple[McpServerState, ...]:
-    """List the configured MCP servers with their status and tools. For the owner, also includes their arguments without
+    """List the configured MCP servers with their status and tools. The owner also gets the servers' arguments, without
     secrets.
     """
     return setup.servers(for_owner=by.asker.trust == "owner")

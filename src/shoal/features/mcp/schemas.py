@@ -104,7 +104,7 @@ def portable(schema: object) -> Portable:
 
 
 def own_names(value: Json, names: Mapping[str, str]) -> Json:
-    """Restore the server's property names in arguments."""
+    """Restore the server's original property names in a tool call's arguments."""
     match value:
         case dict():
             return {names.get(name, name): own_names(item, names) for name, item in value.items()}
@@ -234,7 +234,7 @@ class _SchemaRewriter:
     def _any_of(
         self, flat: Schema, arms: list[Json], types: list[str], followed: tuple[str, ...], depth: int
     ) -> Schema:
-        """Rewrite `anyOf` or `oneOf`. Keywords next to it apply to each alternative."""
+        """Rewrite `anyOf` or `oneOf`. Sibling keywords apply to each alternative."""
         beside = {
             key: value
             for key, value in flat.items()

@@ -64,7 +64,7 @@ class McpServers:
         return made
 
     def drop(self, name: str) -> None:
-        """Remove the connection to a server. The caller must end it first."""
+        """Remove the connection to a server. The caller must close the connection first."""
         for connection in [connection for connection in self.connections if connection.server.name == name]:
             self.connections.remove(connection)
             connection.release()

@@ -16,7 +16,7 @@ MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
 
 
 class McpServerSettings(Section, frozen=True, kw_only=True):
-    """A Model Context Protocol (MCP) server. Choose a NAME of lower-case letters, digits and hyphens. Agents see its
+    """A Model Context Protocol (MCP) server. Choose a NAME of lowercase letters, digits and hyphens. Agents see its
     tools as mcp_NAME_TOOL. Set either a command or a url.
     """
 
@@ -29,11 +29,13 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     args: tuple[str, ...] = ()
     """Arguments of the program."""
     env: dict[str, Secret] = {}
-    """Environment of the program, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits no other
-    variables."""
+    """Environment of the program, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. The program inherits no
+    other variables.
+    """
     sandbox: bool = False
-    """Whether the program runs in bubblewrap, with the network settings of [sandbox] and its own folder, instead of
-    directly on the host."""
+    """Whether the program runs in bubblewrap instead of directly on the host. It then has its own folder, and the
+    network settings of [sandbox] apply.
+    """
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """URL of a running server that uses streamable HTTP. Private addresses are allowed."""
     headers: dict[str, Secret] = {}

@@ -44,7 +44,7 @@ SecretName = Annotated[
 ServerName = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of lower-case letters, digits, - and _"
+        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of lowercase letters, digits, - and _"
     ),
 ]
 
@@ -84,7 +84,9 @@ class McpServerState(msgspec.Struct, frozen=True):
 
 
 class McpSetup:
-    """Service that manages the configured servers. `by` identifies a person as PLATFORM:USER for the audit log."""
+    """Service that manages the configured servers. The argument `by` identifies a person as PLATFORM:USER for the audit
+    log.
+    """
 
     def __init__(self, services: "Services") -> None:
         self._changes = services[Changes]

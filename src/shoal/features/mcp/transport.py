@@ -1,8 +1,8 @@
 """Connect to an MCP server, by URL or as a child process, and detect a lost connection.
 
 A child process runs in its own folder with a minimal environment: PATH, HOME, USER, LOGNAME, SHELL, TERM and the
-variables in its settings. On Linux, the kernel kills it when this process dies. The end of its standard error is stored
-for the operator.
+variables in its settings. On Linux, the kernel kills it when this process dies. The end of the child's standard error
+is stored for the operator.
 """
 
 import asyncio

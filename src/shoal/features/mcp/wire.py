@@ -1,4 +1,4 @@
-"""Repair messages of MCP servers that violate the protocol, before the strict package `mcp` parses them.
+"""Repair messages of MCP servers that violate the protocol, before the strict `mcp` package parses them.
 
 - `mended` converts a malformed message to JSON-RPC. It accepts a byte order mark, a batch, a string as an error code,
   `result: null` and lone surrogates.

@@ -90,7 +90,7 @@ class MemoryBook:
             return await self.change(edit)
 
     async def undo(self, id: str, by: str) -> MemoryChange:
-        """Undo a change and return it. An empty `id` selects the newest change that is not undone.
+        """Undo a change and return it. An empty `id` selects the newest change that has not been undone.
 
         Raises NotFound, and Conflict if the change was already undone or its lines have changed since.
         """
@@ -102,7 +102,7 @@ class MemoryBook:
         if change is None:
             raise NotFound(f"Memory change {id[:80]} does not exist." if id else "Nothing is left to undo.")
         if change.undone:
-            raise Conflict("This change is already undone.")
+            raise Conflict("This change has already been undone.")
         edit = MemoryEdit(
             self.home.root / change.file,
             removed=change.added,

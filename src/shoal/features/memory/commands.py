@@ -1,7 +1,7 @@
 """/memory: list, correct and forget what the agent remembers.
 
-The command works like the tool `remember`, without a model call. It shows the memory in the agent's prompt for this
-conversation, and applies the same rules to changes. Each change is audited and can be undone.
+The command works like the tool `remember`, without a model call. It shows the memory that is in the agent's prompt for
+this conversation. Changes follow the same rules as `remember`, are audited and can be undone.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -110,7 +110,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             for ruling in rulings
         ]
         await self.store.audit.record(asked.thread, checks)
-        if decision == "deny":  # the person's command is itself the approval, so `ask` is enough
+        if decision == "deny":  # the command itself counts as approval, so `ask` is enough
             raise Forbidden(f"{agent.name}'s permissions deny this change: {rulings[0].action}")
         for edit in edits_of(entries, new):
             await self.book.amend(

@@ -1,7 +1,7 @@
 """Memory files and daily notes on disk.
 
-Concurrent writers, including those in other processes, never lose a line. A reader sees a file either before or after a
-change.
+Concurrent writers, including those in other processes, never lose a line. A reader sees a file as it was either before
+or after a change.
 """
 
 import fcntl
@@ -94,7 +94,8 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
     """Return the entries that a person may see in a conversation: memory first, then daily notes, newest first.
 
     An empty `person` means a group. In a private conversation, shared entries are not changeable, because other
-    people's prompts contain them. The exception is shared entries in the memory of that channel. Raises OSError.
+    people's prompts contain them. Shared entries in the conversation's own channel memory are an exception. Raises
+    OSError.
     """
     places = [(str(scope), memory_path(home, scope, chat)) for scope in MEMORY_SCOPES]
     places += [(f"{day:%Y%m%d}", path) for day, path in note_files(home)]

@@ -1,4 +1,4 @@
-"""Memory directories that follow a thread to another machine."""
+"""Memory directories that are synchronized between machines."""
 
 from collections.abc import Callable, Iterator
 

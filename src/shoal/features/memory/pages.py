@@ -28,7 +28,7 @@ from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFile,
 from shoal.tools.functions import Prepared, canonical
 
 ROOT = "/memory"
-_NOT_MEMORY = "This is an ordinary file. Your memory is below /memory, and `remember` writes to it too."
+_NOT_MEMORY = "This is an ordinary file. Your memory is below /memory, where `remember` also writes."
 LINES_CHANGED_MAX = 400
 """Maximum number of lines that one call may change, because each needs a permission check."""
 
@@ -141,7 +141,7 @@ class _Change(NamedTuple):
 def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
     """Yield the changes from `before` to `after`.
 
-    All changes are combined into one, which a single undo reverses, unless other people's lines are in between.
+    All changes are combined into one so that a single undo reverses them, unless other people's lines are in between.
     """
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     edits = [code for code in codes if code[0] != "equal"]

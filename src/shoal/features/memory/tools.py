@@ -72,10 +72,11 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
         ] = None,
         replaces: Annotated[str, "The existing memory or note to correct or forget."] = "",
     ) -> Invocation:
-        """Keep something for later conversations: add a line to your long-term memory, which you see in every
-        prompt. Correct or forget an entry, or a line of any day's note, with `replaces`. What a person tells you in
-        a direct conversation applies in all their direct conversations, unless you set the scope `channel`. To add
-        headings or change many lines, edit /memory/SCOPE/MEMORY.md as a file."""
+        """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
+        With `replaces`, correct or forget an entry or a line of any daily note. What a person tells you in a direct
+        conversation applies in all their direct conversations, unless you set the scope `channel`. To add headings or
+        change many lines, edit /memory/SCOPE/MEMORY.md as a file.
+        """
         if replaces.strip():
             return _replace(change, context, text, replaces)
         line = _entry_line(text)

@@ -18,7 +18,7 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.untrusted import UNREADABLE
 
 BODY_BYTES_MAX = 83_886_080
-"""Maximum size of a request body: a file of 50 MB as base64, and the conversation."""
+"""Maximum size of a request body. Leaves room for a 50 MB file in base64 and the conversation."""
 FILE_BYTES_MAX = 52_428_800
 FILES_MAX = 500
 _PIECE_CHARS = 262_144
@@ -41,7 +41,7 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
 
 
 class InlineFile(msgspec.Struct, frozen=True):
-    """A file in a message. `data` is base64 text, as a view of the request body."""
+    """A file in a message. `data` is a view of the file's base64 text in the request body."""
 
     name: str
     media_type: str

@@ -127,8 +127,8 @@ class ClientConversation(msgspec.Struct, frozen=True):
 class PendingReply(msgspec.Struct, frozen=True):
     """A sent message whose reply is pending.
 
-    `after`: event number. All events of the reply have higher numbers. `fresh`: whether this is the first message of a
-    conversation for which the caller chose no thread.
+    `after`: event number. All events of the reply have higher numbers.
+    `fresh`: whether this is the first message of a conversation for which the caller chose no thread.
     """
 
     thread: ThreadId
@@ -277,7 +277,7 @@ class GrowingReply:
         return self._send(piece)
 
     def finish_step(self, said: AssistantSaid) -> str:
-        """Add a step's complete text. Return the part that was not sent yet."""
+        """Add a step's complete text. Return the part that has not been sent yet."""
         text, had, glue = said.text, self._of_step, self._glue
         continues = said.stop == "max_tokens" and not said.tool_calls
         self._reply = self._reply + text if not glue else text

@@ -46,7 +46,7 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
 @click.option(
     "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="Number of lines from the end."
 )
-@click.option("--offset", default=-1, help="Start at this byte of the output instead.")
+@click.option("--offset", default=-1, help="Start at this byte of the output instead of counting lines from the end.")
 @click.option("--grep", default="", help="Only lines that contain this text.")
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
     """Print the output of a process."""

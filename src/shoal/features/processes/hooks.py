@@ -56,7 +56,7 @@ COMMAND_CHARS_MAX = 500
 def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: str, clock: Clock) -> Prompt:
     """Build the prompt that a hook sends.
 
-    `what`: event in the prompt's key, so a prompt that is sent twice is delivered once.
+    `what`: name of the event. It is part of the prompt's key, so a prompt that is sent twice is delivered once.
     `reason`: description of the event.
     `output`: output of the process, which is wrapped as untrusted.
     """
@@ -84,7 +84,7 @@ def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: st
 
 
 def fits(hook: Hook, process: Process) -> bool:
-    """Return True if an exit hook applies to the end of the process.
+    """Return True if an exit hook applies to the way the process ended.
 
     A lost process has no exit code, so every exit hook applies.
     """

@@ -1,4 +1,4 @@
-"""State of a process that this Shoal runs."""
+"""State of a running process on this server."""
 
 import asyncio
 from collections import deque
@@ -10,16 +10,16 @@ from shoal.features.processes.records import Hook, Process
 from shoal.kernel.errors import SandboxError
 
 MATCHES_MAX = 32
-"""Maximum number of matches waiting to be sent. The oldest are dropped. Each hook fires only a limited number of times,
-so few matches are needed.
+"""Maximum number of matches waiting to be sent. Beyond that, the oldest are dropped. Each hook fires only a limited
+number of times, so few matches are needed.
 """
 
 
 class LiveProcess:
     """Implements `kernel.agents.Watch` for a running process.
 
-    `limit`: timeout of the process. Rescheduling it to the current time ends the process. `changed`: set when a match
-    is waiting or the process has ended.
+    `limit`: timeout of the process. Rescheduling it to the current time ends the process.
+    `changed`: set when a match is waiting or the process has ended.
     """
 
     def __init__(

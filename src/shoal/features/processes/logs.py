@@ -20,7 +20,7 @@ FOLDER = "processes"
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """Part of a log. Offsets count bytes from the start of the process.
+    """Part of a log. Offsets count bytes from the start of the process's output.
 
     `next_offset`: offset at which to continue.
     `lost_bytes`: number of deleted bytes before the first line.

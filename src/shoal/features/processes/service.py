@@ -11,9 +11,9 @@
     Shoal stops.                      lost            process:ID:exit:HOOK, at the next start.
     Shoal is killed.                  lost            The same, after the remaining child processes are killed.
 
-A process does not outlive the Shoal process that runs it. Its sandbox ends with Shoal, and the next start kills what
-remains of unsandboxed commands. Keys are unique in the mailbox, so a prompt that is sent again after a crash is
-delivered once.
+A process does not outlive the Shoal process that runs it. Its sandbox ends with Shoal, and the next start kills the
+remaining processes of unsandboxed commands. Keys are unique in the mailbox, so a prompt that is sent again after a
+crash is delivered once.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ LEFT_MAX = 10_000
 """Maximum number of running processes that one pass checks for authors who have lost access."""
 TAIL_LINES, TAIL_CHARS = 20, 3000
 STOPPED = "Shoal stopped while the process was running"
-DIED = "its Shoal process died"
+DIED = "the Shoal process that ran it died"
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,9 @@ class ProcessTable(NamedTuple):
     is_alive: Callable[[str], bool]
     """Returns whether a process with this identity is running."""
     kill_leftovers: Callable[[str], None]
-    """Kills the remaining processes of a command whose server died, and of all other such commands. Blocks briefly."""
+    """Kills the remaining processes of one command whose server died, and of all other commands whose servers died.
+    Blocks briefly.
+    """
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
@@ -237,7 +239,7 @@ class ProcessService(msgspec.Struct, eq=False):
     # ---- main loop ----
 
     async def run(self) -> None:
-        """Run until cancelled, then kill all processes. Polls rarely while no process is running."""
+        """Run until cancelled, then kill all processes. Polls less often while no process is running."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 for process in await self.rows.search(running=True, limit=1000):  # left by a Shoal process that died

@@ -47,7 +47,7 @@ class ProcessStore(StorePart):
         return bool(await self._write("process_kill", id=process, by=by))
 
     async def beat(self, owner: str) -> list[Process]:
-        """Record that `owner` is alive. Return the processes that it should be running."""
+        """Record that `owner` is alive. Return the processes that are recorded as running on it."""
         return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
 
     async def mark_reported(self, process: str) -> None:
@@ -63,7 +63,7 @@ class ProcessStore(StorePart):
     async def search(
         self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
     ) -> list[Process]:
-        """Return processes, newest first. A non-empty `agent` selects an agent. `within` is a prefix of thread ids."""
+        """Return processes, newest first. An empty `agent` matches all agents. `within` is a prefix of thread ids."""
         which = "processes_running" if running else "processes_recent"
         rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
         return readable(_process, rows)

@@ -29,7 +29,9 @@ HOOKS_MAX = 8
 LINE_CHARS_MAX = 2000
 
 TaintSources: TypeAlias = Callable[[Sequence[Action], Sequence[Mount]], Awaitable[str]]
-"""Returns the untrusted source of a command with these actions and mounts, or an empty string."""
+"""Returns the untrusted source that taints the output of a command with these actions and mounts, or an empty
+string.
+"""
 ProcessId = Annotated[str, Meta(description="The process's id.", max_length=64)]
 
 
@@ -45,7 +47,7 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     note: Annotated[str, Meta(description="What to do then. You see this note in the new turn.", max_length=2000)] = ""
     codes: Annotated[tuple[int, ...], Meta(description="exit: only with one of these exit codes.", max_length=32)] = ()
     pattern: Annotated[
-        str, Meta(description="output: a regular expression, searched in each line.", max_length=500)
+        str, Meta(description="output: a regular expression, searched for in each line.", max_length=500)
     ] = ""
     after_seconds: Annotated[float, Meta(description="timeout: after this many seconds.", ge=0, le=604_800)] = 0.0
     fires_max: Annotated[int, Meta(description="output: fire at most this many times.", ge=1, le=20)] = 1
@@ -111,15 +113,16 @@ def process_tools(
         ] = (),
     ) -> Invocation:
         """Start a long-running command (a build, a server, a watcher) in the sandbox. It continues after your turn and
-        ends when Shoal stops. Read its output with process_logs. Hooks start a turn in this conversation when it ends,
-        prints something or takes too long, so do not wait for it."""
+        ends when Shoal stops. Read its output with process_logs. Hooks start a turn in this conversation when the
+        command ends, prints a matching line or takes too long, so do not wait for it.
+        """
         text, checked = checked_command(command), _checked(hooks, processes)
         env = command_environment(context.agent.name)
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
         def reads() -> tuple[Action, ...]:
-            """Return the command's actions, including those it would have in `bash`. A rule that denies a command to
-            `bash` therefore also denies it here.
+            """Return the command's actions, including those of the same command in `bash`. A rule that denies a command
+            in `bash` therefore also denies it here.
             """
             as_bash = shell_actions("bash", text, context)
             views = (
@@ -155,7 +158,7 @@ def process_tools(
 
     @PROCESS_LIST
     def process_list(context: ToolContext, running: Annotated[bool, "Only running processes."] = False) -> Invocation:
-        """List the processes you have started: id, name, state."""
+        """List the processes you have started, with their ids, names and states."""
         which = "running" if running else "all"
 
         async def work() -> ToolOutput:
@@ -177,7 +180,7 @@ def process_tools(
         ] = -1,
         grep: Annotated[str, Meta(description="Only lines that contain this text.", max_length=200)] = "",
     ) -> Invocation:
-        """Read the output of a process you have started: its end, or the part from an offset."""
+        """Read the output of a process you have started, either its end or the part after an offset."""
 
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)

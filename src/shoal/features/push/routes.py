@@ -43,8 +43,8 @@ async def state(push: WebPush) -> PushView:
 
 @routes("PUT /api/push", EVERYONE, narrows=True)
 async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
-    """Subscribe a browser to notifications about approvals that the caller may decide and replies in the caller's page
-    threads. Returns 400 for an invalid subscription and 409 if 200 browsers are already subscribed.
+    """Subscribe a browser to notifications about approvals that the caller may decide and replies in the caller's
+    threads on the page. Returns 400 for an invalid subscription and 409 if 200 browsers are already subscribed.
     """
     await push.subscribe(by, body, request.headers.get("origin", ""))
     return Subscribed(True)

@@ -83,7 +83,7 @@ class Browser(msgspec.Struct, frozen=True):
 class NotifiedBrowser(Browser, frozen=True, kw_only=True):
     """A stored subscription, bound to the token with which the browser signed in.
 
-    token: name of the token, empty for the page's token.
+    token: name of the token, or empty for the page's token.
     digest: digest of the token. A browser with an outdated digest is unsubscribed.
     origin: origin of the page, used as the contact in VAPID claims.
     """
@@ -97,7 +97,7 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 class Notification(msgspec.Struct, frozen=True):
     """The content of a notification.
 
-    approval: id of the approval or approval card to decide, empty for a reply.
+    approval: id of the approval or approval card to decide, or empty for a reply.
     is_cut: whether the text is incomplete. An incomplete request can only be denied from the notification.
     """
 
@@ -315,7 +315,7 @@ def attach(services: "Services") -> None:
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:
     match event.data:
-        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # only the first call of a card notifies
+        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # notify only for the first call of a card
             return None
         case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls) as item) if card:
             text = (shown or "\n".join(actions)).strip()
@@ -351,7 +351,7 @@ def check_point(encoded: bytes) -> None:
 
 
 def public_part(pem: bytes) -> str:
-    """Return the public key as an uncompressed point in base64url without padding, as browsers expect it."""
+    """Return the public key as an uncompressed point in base64url without padding. Browsers expect this form."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     key = load_pem_private_key(pem, None).public_key()

@@ -70,7 +70,8 @@ RESCORED = 96
 HELD_MAX = 250_000
 """Maximum number of cached message vectors, about 30 MB. Older messages are searched only by words."""
 RACY_NS = 50_000_000
-"""Nanoseconds within which a changed file may change again without a new timestamp, because of the clock's resolution.
+"""Time in nanoseconds within which a file can change twice and keep the same timestamp, because of the clock's
+resolution.
 """
 SAID = "said:"
 SCOPE = "recall"
@@ -140,8 +141,8 @@ class Library:
     async def look(self, folder: Path) -> dict[Path, str]:
         """Index the files below a folder of the home directory.
 
-        Return the reason why each file is not searched completely, or an empty string. Leaves out files that were not
-        indexed in time.
+        Return, for each file, the reason why it is not searched completely, or an empty string. Omits files that were
+        not indexed in time.
         """
         known = await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
         return {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
 _RANK = 60
-"""Constant in reciprocal rank fusion. A larger value reduces the weight of the first ranks."""
+"""Constant in reciprocal rank fusion. A larger value reduces the weight of the top ranks."""
 
 
 RECALL = tool(LOOKUP, name="recall", example={"query": "green tea", "limit": 3})
@@ -48,7 +48,7 @@ def recall_tool(
     async def nearest(
         query: str, context: ToolContext, files: Collection[str], limit: int
     ) -> tuple[list[Passage], str]:
-        """Search by meaning. The second value explains why that was not possible, or is empty."""
+        """Search by meaning. Return the passages and, if the search was not possible, the reason."""
         if library.embeddings is None:
             return [], "Searched by words only: recall by meaning is not set up."
         within, person = context.within, context.purpose.audience.person

@@ -116,7 +116,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         has = context.agent.tools
         if has and (not names or set(names) - set(has)) and not self.may_widen(context.asker):
             raise ToolError(
-                "The person who asks cannot give you additional tools. The owner or an approver must ask for it."
+                "The person who asks cannot give you additional tools. The owner or an approver must ask for them."
             )
         return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
 
@@ -178,7 +178,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         """
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
-                f"{name[:80]!r} is not a valid skill name. Use lower-case letters and digits, separated by hyphens."
+                f"{name[:80]!r} is not a valid skill name. Use lowercase letters and digits, separated by hyphens."
             )
         file = f"skills/{name}/SKILL.md"
         if text is not None:
@@ -187,7 +187,8 @@ class SelfEditor(msgspec.Struct, eq=False):
                 raise ToolError(f"The skill is not valid: {skill.text}")
             if skill.name != name:
                 raise ToolError(
-                    f"The front matter names the skill {skill.name!r}, but the skill is called {name!r}. Use one name."
+                    f"The front matter names the skill {skill.name!r}, but the skill is called {name!r}. "
+                    "Use the same name in both."
                 )
         elif self._read(context, file) is None:
             raise ToolError(f"You have no skill {name!r} of your own.")
@@ -237,7 +238,7 @@ class SelfEditor(msgspec.Struct, eq=False):
                     write_file(there / edit.name, edit.new)
                 after = read_agent(there)
             except (OSError, InvalidInput) as error:
-                return f"Shoal could not run the agent's cases: {error}"
+                return f"Shoal could not run the agent's test cases: {error}"
             own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
             new = {key: value for key, value in own.items() if value != getattr(before, key)}
             spec = msgspec.structs.replace(agent, home=there, **new)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Text = Annotated[str, Meta(description="The complete new text.", max_length=200_000)]
 DocPath = Annotated[str, Meta(description="Path below your docs/, e.g. guides/tides.md.", min_length=1)]
-SkillName = Annotated[str, Meta(description="Name of the skill: lower-case letters, digits and hyphens.", min_length=1)]
+SkillName = Annotated[str, Meta(description="Name of the skill: lowercase letters, digits and hyphens.", min_length=1)]
 
 
 _EDIT = Traits(

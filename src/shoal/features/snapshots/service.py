@@ -1,8 +1,8 @@
 """Save, clear and restore context windows. The model writes a description of each saved window.
 
 A snapshot is a database row and a JSON file in the agent's `sessions/`. Restoring appends a `cleared` event and the
-saved messages to the journal, which keeps all earlier events. If a window changes during a call, the call raises
-Conflict and leaves the window unchanged.
+saved messages to the journal, which keeps all earlier events. If something else changes the window during a call, the
+call raises Conflict and changes nothing.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Tools that delegate work: `subagent` and `ask_agent` wait for the result, but `spawn` does not."""
+"""Tools that delegate work. `subagent` and `ask_agent` wait for the result, but `spawn` does not."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ Wording = Annotated[
     "Everything the subagent needs to know. It does not see this conversation.",
     Meta(min_length=1, max_length=TASK_CHARS_MAX),
 ]
-AgentName = Annotated[str, "Name of another agent to do the task in that agent's workspace."]
+AgentName = Annotated[str, "Name of another agent, which does the task in its own workspace."]
 ModelName = Annotated[str, "A different model. Omit for the default."]
 
 
@@ -63,9 +63,9 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
             if task.mode == "wait":
                 return await children.result(thread)
             then = (
-                "A turn starts when it has finished."
+                "A turn starts when the subagent finishes."
                 if task.mode == "wake"
-                else ("Its result will appear in this conversation.")
+                else ("The subagent's result will appear in this conversation.")
             )
             return ToolOutput(f"Started the subagent {thread}. {then}")
 
@@ -79,8 +79,9 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
 
     @SUBAGENT
     def subagent(context: ToolContext, task: Wording, agent: AgentName = "", model: ModelName = "") -> Invocation:
-        """Give a task to a subagent with a fresh context and wait for its answer. Several calls in one message run
-        in parallel. It has at most your tools and permissions, and cannot ask you questions."""
+        """Give a task to a subagent with a fresh context and wait for its answer. Several calls in one message run in
+        parallel. The subagent has at most your tools and permissions, and cannot ask you questions.
+        """
         return prepared("subagent", Task(task, agent, model), context)
 
     @SPAWN
@@ -90,11 +91,15 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
         agent: AgentName = "",
         model: ModelName = "",
         wake: Annotated[
-            bool, "Whether its result starts a turn in this conversation. Otherwise the result is only recorded here."
+            bool,
+            (
+                "Whether the subagent's result starts a turn in this conversation. Otherwise the result is "
+                "only recorded here."
+            ),
         ] = False,
     ) -> Invocation:
-        """Start a subagent in the background and continue immediately. Its answer is not sent to people. To reach them,
-        it uses the tool `message`. Its result is recorded in this conversation.
+        """Start a subagent in the background and continue immediately. Its answer is not sent to people. The subagent
+        can reach people with the tool `message`. Its result is recorded in this conversation.
         """
         return prepared("spawn", Task(task, agent, model, "wake" if wake else "tell"), context)
 
@@ -104,8 +109,9 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
         agent: Annotated[str, Meta(description="Name of the agent to ask.", min_length=1)],
         question: Wording,
     ) -> Invocation:
-        """Ask another agent a question and wait for its answer. It has its own instructions, memory and workspace, but
-        may do nothing here that you may not."""
+        """Ask another agent a question and wait for its answer. The other agent has its own instructions, memory and
+        workspace, but at most your permissions here.
+        """
         return prepared("ask_agent", Task(question, agent), context)
 
     return subagent, spawn, ask_agent

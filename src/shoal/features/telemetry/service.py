@@ -1,4 +1,6 @@
-"""Export telemetry while Shoal runs. The SDK is imported only if telemetry is on, because that takes half a second."""
+"""Export telemetry while Shoal runs. The SDK is imported only if telemetry is on, because the import takes half a
+second.
+"""
 
 import os
 from collections.abc import AsyncGenerator

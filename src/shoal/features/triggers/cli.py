@@ -40,7 +40,7 @@ triggers = click.Group(
 )
 @click.option("--working-days", is_flag=True, help="Send the brief only from Monday to Friday.")
 @click.option("--thread", default="", help="Thread that receives the brief.  [default: your own chat with the agent]")
-@click.option("--platform", default="", help="With --channel: open a new thread there each time.")
+@click.option("--platform", default="", help="Platform of --channel. Each brief opens a new thread in that channel.")
 @click.option("--channel", default="")
 @click.option(
     "--agent",
@@ -60,7 +60,10 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
         echo(f"Your brief will appear on the page. The first one is due at {_local(added)}.")
-        echo("To get the brief in a chat, write to the agent there as its owner, then run this command again.")
+        echo(
+            "To get the brief in a chat, write to the agent there from the owner's account, then run this "
+            "command again."
+        )
     else:
         where = added.thread or f"{added.platform}:{added.channel}"
         echo(f"You will get a brief in {where}. The first one is due at {_local(added)}.")
@@ -90,7 +93,9 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 @command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
 @click.argument("when_", metavar="WHEN")
 @click.option("--thread", help=f"Thread for the trigger's turns. [default: {THREAD}]")
-@click.option("--platform", default="", help="With --channel: open a new thread there each time.")
+@click.option(
+    "--platform", default="", help="Platform of --channel. The trigger opens a new thread in that channel each time."
+)
 @click.option("--channel", default="")
 @click.option(
     "--timezone", default="", help="Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]"
@@ -108,7 +113,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    echo(f"Added a trigger, which first fires at {_local(added)}. `shoal triggers list` shows all triggers.")
+    echo(f"Added a trigger that first fires at {_local(added)}. `shoal triggers list` shows all triggers.")
     if find_server(context) is None:
         echo("Triggers fire only while `shoal run` is running.")
 
@@ -137,7 +142,7 @@ def resume(context: CommandContext, id: str) -> None:
 @command(triggers, "next", example="shoal triggers next --limit 5")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
-    """Show the next times of all triggers."""
+    """Show when the triggers fire next."""
     now = datetime.now(UTC)
     triggers = get(context, "/api/triggers", list[TriggerView])
     streams = [_times(trigger, now) for trigger in triggers if trigger.state == "active"]

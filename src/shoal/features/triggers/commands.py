@@ -37,7 +37,7 @@ class RemindCommand:
     async def remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
         """Run /remind outside the threads of a channel. `list` and `cancel` cover all threads of the channel.
 
-        Return None to run the command in the thread `latest` instead.
+        Return None if the command must run in the thread `latest` instead.
         """
         if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
             return await self.remind(asked, channel_of(asked.thread))

@@ -58,7 +58,7 @@ deleted.
 _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
 """Author of prompts from event files. The prompts act for the owner, because anyone who can write to the directory has
-full access. A file that untrusted content influenced taints its prompt.
+full access. If untrusted content influenced a file, its prompt is tainted.
 """
 _NAME_BYTES_MAX = 255
 _WRITTEN_MAX = 4e9
@@ -266,7 +266,7 @@ class EventFiles:
         target.parent.mkdir(exist_ok=True)
         os.replace(self.directory / name, target)
         if reason:
-            os.utime(target)  # makes a file that is moved back count as new
+            os.utime(target)  # a file that is moved back later counts as new
             ending = ".reason.txt"  # long names are cut to make room for this suffix
             beside = name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
             target.with_name(beside).write_text(f"{reason}\n", "utf-8")

@@ -55,7 +55,7 @@ class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """A due time of a trigger, claimed by one worker. Its key deduplicates the message that it sends."""
+    """An occurrence of a trigger, claimed by one worker. Its key deduplicates the message."""
 
     trigger: Trigger
     due_at: datetime

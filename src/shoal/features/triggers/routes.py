@@ -79,7 +79,7 @@ class TriggerView(msgspec.Struct, frozen=True):
 
     next_at: null if the trigger will not fire again.
     words: the cron line in words, or `once`.
-    title: the title of the thread, only in the list of all triggers.
+    title: the title of the thread. Set only in the list of all triggers.
     """
 
     id: str
@@ -158,8 +158,8 @@ async def calendar(
     days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "",
 ) -> list[PlannedTimes]:
-    """List the times at which active triggers fire in the next `days` days, at most 4 times per trigger and day. Days
-    start at midnight in `timezone`, by default the caller's time zone.
+    """List the times at which active triggers fire in the next `days` days, at most 4 per trigger and day. Days start
+    at midnight in `timezone`, by default the caller's time zone.
     """
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
@@ -216,7 +216,7 @@ async def _wanted(
         raise InvalidInput("Specify either `thread`, or `platform` and `channel`.")
     if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
         known = ", ".join(sorted(connections.configured)) or "none"
-        raise InvalidInput(f"Platform {body.platform[:80]!r} is not connected. Connected: {known}.")
+        raise InvalidInput(f"Platform {body.platform[:80]!r} is not connected. Connected platforms: {known}.")
     from shoal.features.triggers.when import parse_schedule, parse_when
 
     timezone, now = body.timezone or await zone_of(config, timezones, by), clock.now()
@@ -335,7 +335,7 @@ class HookAnswer(msgspec.Struct, frozen=True):
     """Response to a webhook call.
 
     duplicate: true if the same call was accepted before.
-    thread: id of the thread, empty if the call opens a new thread in a channel.
+    thread: id of the thread, or empty if the call opens a new thread in a channel.
     """
 
     accepted: bool

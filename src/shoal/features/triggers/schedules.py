@@ -149,7 +149,7 @@ def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetim
 def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
     """Yield each minute whose local time matches the cron line, for at most YEARS_MAX years.
 
-    CronSim is not used for this because it can skip a time or go back within a repeated half hour.
+    CronSim is not used here, because it can skip a time or go back within a repeated half hour.
     """
     at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
     end = after + timedelta(days=366 * YEARS_MAX)

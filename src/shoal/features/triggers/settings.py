@@ -20,14 +20,14 @@ class HookSettings(Section, frozen=True, kw_only=True):
     agent gets the complete body.
     """
     thread: str = ""
-    """Thread in which the turn runs, PLATFORM:CHANNEL:THREAD."""
+    """Thread in which the turn runs, as PLATFORM:CHANNEL:THREAD."""
     channel: str = ""
-    """Channel in which each call opens a new thread, PLATFORM:CHANNEL. Set either `channel` or `thread`."""
+    """Channel in which each call opens a new thread, as PLATFORM:CHANNEL. Set either `channel` or `thread`."""
     agent: str = ""
     """Agent that answers. If empty, the agent of the thread or channel answers."""
     repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """Seconds after which an identical body with a bearer secret counts as a new call. 0 means immediately. Signed
-    calls are compared by their signed text.
+    """Seconds after which an identical body with a bearer secret counts as a new call. With 0, every such call is new.
+    Signed calls are compared by their signed text.
     """
 
 
@@ -37,8 +37,10 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
     """Maximum number of seconds by which a trigger may fire late after downtime."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
-    """Maximum time that a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time
-    trigger also waits this long, and at least 12 minutes, for space in its conversation's queue."""
+    """Maximum time that a trigger's turn waits for an unavailable model, in seconds. With 0, the turn fails
+    immediately. A one-time trigger also waits this long, and at least 12 minutes, for space in its conversation's
+    queue.
+    """
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Minutes between two checks of HEARTBEAT.md. 0 turns the checks off."""
     webhooks: dict[str, HookSettings] = {}

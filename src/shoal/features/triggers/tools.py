@@ -126,7 +126,9 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:
         fitting = [trigger for trigger in await own(context) if trigger.id.endswith(id)]
         if len(fitting) != 1:
-            raise ToolError(f"No schedule {id!r} in this conversation. Use list to see the ids.")
+            raise ToolError(
+                f"{id!r} does not match exactly one schedule in this conversation. Use list to see the ids."
+            )
         trigger = fitting[0]
         if do == "cancel":
             await triggers.remove(trigger.id)
@@ -173,7 +175,7 @@ def _local(at: datetime, timezone: str) -> str:
 
 
 def line_source(trigger: Trigger) -> str:
-    """Return the untrusted source of a trigger's line, or an empty string.
+    """Return the untrusted source of a trigger's line in the list, or an empty string.
 
     The text can be untrusted, and so can an error message from a platform or a model.
     """

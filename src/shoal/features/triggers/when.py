@@ -5,7 +5,7 @@ from left to right with a lookahead of a few words, which takes linear time. A p
 
 | phrase                       | meaning                                                                             |
 |------------------------------|-------------------------------------------------------------------------------------|
-| in 90 minutes                | that long from now; days and longer units follow the calendar of the time zone      |
+| in 90 minutes                | 90 minutes from now; days and longer units follow the calendar of the time zone     |
 | at 9                         | the next 9:00, today or tomorrow                                                    |
 | friday at 9, next friday at 9| the next Friday on which 9:00 is still ahead; with "next", never today              |
 | 24 December at 18:00         | this year, or next year if that date has passed                                     |
@@ -189,7 +189,7 @@ class _Days(NamedTuple):
 
 @dataclass(frozen=True)
 class _Dates:
-    """The candidate days of a phrase. `of` returns them for today's date, earliest first."""
+    """The candidate days of a phrase. `of` returns them relative to today's date, earliest first."""
 
     of: Callable[[date], Sequence[date]]
     part: Part = ""
@@ -207,7 +207,7 @@ class _PhraseReader:
         zone_named(timezone)
 
     def read(self) -> tuple[When, int] | None:
-        """Parse the time at the start of the phrase. Return it with its number of words."""
+        """Parse the time at the start of the phrase. Return the time and the number of words it consists of."""
         after_cron = self._cron_words()
         if after_cron:
             line = " ".join(self._written[:after_cron])
@@ -404,7 +404,7 @@ class _PhraseReader:
     def _clock(self, part: Part, *, bare: bool) -> _Clock | None:
         """Parse a time of day: at 9, 9am, 8:30 p.m., 9 Uhr, half past 8, noon.
 
-        A bare number is a time after "at", at the end of the phrase, or with `bare`.
+        A bare number counts as a time only after "at", at the end of the phrase, or if `bare` is set.
         """
         has_at = bool(self._take("at", "um", "@", "gegen"))
         if (word := self._word()) in _TIME_WORDS:

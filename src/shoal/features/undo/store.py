@@ -1,4 +1,4 @@
-"""Database rows of undos. An undo has a checkpoint before and after it, like a turn."""
+"""Database rows of undos. Like a turn, an undo has a checkpoint before and after it."""
 
 from datetime import datetime
 

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_TURN = "last"
-"""Value that selects the last turn of a thread whose changes can be undone."""
+"""Value that selects the thread's last turn with changes that can be undone."""
 LAST_UNDO = "back"
-"""Value that selects the last undo of a thread that was not itself undone."""
+"""Value that selects the thread's last undo that has not itself been undone."""
 SHOWN_MAX = 200
 DIFF_CHARS_MAX = 200_000
 NAMED_MAX = 20
@@ -66,7 +66,7 @@ BEYOND_MAX = 20
 TURN_EVENTS_MAX = 10_000
 NUMBER_DIGITS_MAX = 3
 RESTORE_SECONDS_MAX = 900.0
-"""Maximum number of seconds for which a restoration of tainted files taints changes in the workspace."""
+"""Maximum time in seconds for which changes in the workspace are tainted while tainted files are restored."""
 NOT_HERE = (
     "The files from before this turn are not stored on this machine. Undo the turn on the machine that ran it, or "
     "set files.url to share files between machines."
@@ -198,7 +198,7 @@ class Undo:
             if row.ended_at is None:
                 raise Conflict("This turn is still running. Wait for it or stop it, then undo it.")
             if row.undone_by:
-                raise Conflict(f"These changes are already undone. To bring them back, undo `{row.undone_by}`.")
+                raise Conflict(f"These changes have already been undone. To restore them, undo `{row.undone_by}`.")
             try:
                 now = (await self.checkpoints.take(workspace)).tree
                 planned = [change for change in await self._plan(row, now) if change.since != "restored"]
@@ -253,8 +253,8 @@ class Undo:
         return True
 
     async def _carry_out(self, undo: CheckpointRow, user: str, token: str = "") -> UndoResult:
-        """Run a recorded undo and record its end. Skips changes that are already made, so it can run again after a
-        crash.
+        """Run a recorded undo and record its end. Skips changes that have already been made, so it can run again after
+        a crash.
         """
         from shoal.features.undo.restore import restore  # imported only when an undo runs
 
@@ -416,7 +416,7 @@ class Undo:
             if tool.writes_file:
                 paths = [action.split(":", 2)[-1] for action in actions]
                 outside = [path for path in paths if path.startswith(("/", "host:")) and not path.startswith(_INSIDE)]
-                lines += [f"{path} was written outside the workspace." for path in outside]
+                lines += [f"{path} is outside the workspace, so its change remains." for path in outside]
             elif tool.harm == "command":
                 commands += 1
             else:
@@ -451,7 +451,9 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
 
 
 def _covers(row: CheckpointRow, other: CheckpointRow) -> bool:
-    """Return True if the subagent's turn `other` ran entirely within the turn `row`, whose changes include it."""
+    """Return True if the subagent's turn `other` ran entirely within the turn `row`. The changes of `row` then include
+    those of `other`.
+    """
     if row.thread == other.thread or row.ended_at is None or other.ended_at is None or row.workspace != other.workspace:
         return False
     return row.began_at <= other.began_at and other.ended_at <= row.ended_at

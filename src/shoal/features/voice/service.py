@@ -1,4 +1,4 @@
-"""Voice: transcribe recordings for the model, and speak replies in channels that want them spoken.
+"""Voice: transcribe recordings for the model, and speak replies in channels where spoken replies are on.
 
 recording                                   what the model receives
 -----------------------------------------   -----------------------------------------------------------------
@@ -9,9 +9,9 @@ quoted or forwarded from another person     its transcript with the file, in an 
 too long, or without intelligible speech    the recording as a file; the person gets the reason
 any, if recognition is not configured       the recording as a file
 
-A paid external call is made once. Its result is first stored as a file of the thread, in `speech/`, which no tool can
-reach. After a crash, the result is read from there. Its cost is recorded under a unique id, so it is also counted once.
-The recording itself is stored with the message.
+Each paid external call is made only once. Its result is first stored as a file of the thread, in `speech/`, which no
+tool can reach. After a crash, the result is read from there. Its cost is recorded under a unique id, so it is also
+counted once. The recording itself is stored with the message.
 """
 
 import hashlib

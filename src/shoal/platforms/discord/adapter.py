@@ -111,7 +111,7 @@ nonce.
 DONE = "Done."
 LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
-"""Maximum number of messages searched for a post with an unknown outcome. Older messages than LOOK_BACK are not
+"""Maximum number of messages searched for a post with an unknown outcome. Messages older than LOOK_BACK are not
 searched, because a post is retried for at most a day.
 """
 CHAIN_READ_MAX = 500

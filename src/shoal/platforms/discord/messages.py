@@ -249,8 +249,8 @@ def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """Convert an earlier message to a prompt with file names. If a bot or webhook wrote it, the text includes its
-    cards.
+    """Convert an earlier message to a prompt. Files are included by name only. If a bot or webhook wrote the message,
+    the text includes its cards.
     """
     prompt = prompt_of(thread, message, me)
     is_bot = prompt.author.is_bot or bool(message.webhook_id)
@@ -521,8 +521,8 @@ def choices_body(texts: Iterable[str]) -> Fields:
 
 
 def thread_body(text: str) -> Fields:
-    """Build the body of a request that creates a thread. Its name is the first line of the text, and Discord archives
-    it after a day without messages.
+    """Build the body of a request that creates a thread. The thread's name is the first line of the text. Discord
+    archives the thread after a day without messages.
     """
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {"name": first[:THREAD_NAME_CHARS_MAX] or "Conversation", "auto_archive_duration": 1440}

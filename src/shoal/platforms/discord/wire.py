@@ -178,8 +178,6 @@ class SnapshotContent(msgspec.Struct, frozen=True):
 
 
 class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
-    """A message that another message replies to."""
-
     id: str
     author: DiscordUser | None = None
     mentions: tuple[DiscordUser, ...] = ()

@@ -68,7 +68,9 @@ PULL_MAX = 10
 PAUSE_SECONDS = 1.0
 """Pause after an empty pull."""
 SEEN_MAX = 2000
-"""Maximum number of messages whose timestamps are cached. A post that quotes a message must include its timestamp."""
+"""Maximum number of messages whose timestamps are cached. A post that quotes a message must include that message's
+timestamp.
+"""
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
@@ -425,7 +427,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return make_thread_id(self.platform, channel, thread)
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Yield the messages of other users among the thread's newest `limit` messages, oldest first. Yields nothing
+        """Yield those of the thread's newest `limit` messages that the app did not post, oldest first. Yields nothing
         unless the `read_history` setting is on. Raises PlatformError.
         """
         if not self._settings.read_history:

@@ -107,12 +107,12 @@ FILTER = msgspec.json.encode(
 TYPING_MILLISECONDS = 30_000
 READ_MAX = 1000
 LOOK_BACK = timedelta(days=1)
-"""Maximum age of messages searched for a post with an unknown outcome. Posts are retried for the same period."""
+"""Maximum age of messages to search when the outcome of a post is unknown. Posts are retried for the same period."""
 INVITED_MAX = 50
 NAME_CHARS_MAX = 100
 UPLOAD_BYTES_MAX = 104_857_600
-"""Maximum size of an uploaded file, which is read into memory. Homeservers have lower limits (Synapse: 50 MB by
-default) and return an error.
+"""Maximum size of an uploaded file, which is read into memory. Homeservers may have lower limits (Synapse: 50 MB by
+default) and return an error for larger files.
 """
 
 
@@ -151,9 +151,7 @@ class _EventPage(msgspec.Struct, frozen=True):
 
 
 class _Undecrypted(msgspec.Struct, frozen=True):
-    """An event that cannot be decrypted yet. `at` is the time at which Shoal began to wait for the key, in
-    microseconds.
-    """
+    """An event that cannot be decrypted yet. `at` is when Shoal began to wait for the key, in microseconds."""
 
     room: str
     event: MatrixEvent
@@ -245,7 +243,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         events = joined.timeline.events
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
-            # Read the messages since `since`, but none from before the bot's invitation.
+            # Read the messages after `since`, but none from before the bot's invitation.
             history: list[MatrixEvent] = []
             start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
             while start and len(history) < MISSED_A_ROOM_MAX:
@@ -322,7 +320,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return MatrixLocation(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
 
     def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
-        """Return a thread's id. It contains the room's first id, which does not change when the room is upgraded."""
+        """Return a thread's id. The id contains the room's first id, which does not change when the room is
+        upgraded.
+        """
         return make_thread_id(self.platform, self._moves.first_id(room), root)
 
     def _target(self, thread: ThreadId) -> MatrixTarget:

@@ -1,6 +1,6 @@
 """Encrypted rooms. matrix-nio encrypts and decrypts messages and stores the keys. Shoal sends the requests.
 
-Every device of every member receives the keys, even if it is not verified. Access depends on the person and not on the
+Every device of every member receives the keys, including unverified devices. Access depends on the person, not on the
 device. Keys are stored in the home directory.
 """
 
@@ -105,7 +105,7 @@ class MegolmEncryption(Encryption):
         kind, content = inner.get("type"), inner.get("content")
         if not isinstance(kind, str) or not isinstance(content, dict):
             return None
-        # The relation is not encrypted, which lets the homeserver group threads.
+        # The relation is not encrypted, because the homeserver needs it to group threads.
         outside = _object(event.content)
         relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
         whole: JsonObject = {**relation, **content}

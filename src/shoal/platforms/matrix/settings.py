@@ -24,7 +24,7 @@ class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
     access_token: Secret = NO_SECRET
     """Access token of a device."""
     password: Secret = NO_SECRET
-    """Password, which is used if no access token is set."""
+    """Password. Used only if no access token is set."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)

@@ -89,7 +89,7 @@ class MatrixApi(PlatformHttp):
         self._logging_in = asyncio.Lock()
 
     async def login(self) -> _Login:
-        """Return the account's identity, and log in with the token or password if necessary. Raises PlatformError,
+        """Log in with the token or password if necessary, and return the account's identity. Raises PlatformError,
         ConfigError and StoreError.
 
         A password login reuses the device id, which keeps the device's encryption keys valid.
@@ -262,7 +262,7 @@ class EventContent(msgspec.Struct, frozen=True):
 
 
 class _PollText(msgspec.Struct, frozen=True):
-    """Text in a poll. The name of its field depends on the version of the specification."""
+    """Text in a poll. The field name depends on the version of the specification."""
 
     text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
     body: str = ""
@@ -500,7 +500,9 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
-    """Convert a message to a prompt without its file. The text of a file is its caption, not its name."""
+    """Convert a message to a prompt without its file. For a file, the prompt's text is the caption, not the file
+    name.
+    """
     text, foreign = message_text(event, content, me), foreign_in(event, content, me)
     if content.msgtype == "m.notice":
         author = msgspec.structs.replace(author, is_bot=True)
@@ -524,7 +526,8 @@ def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
 
 
 def message_text(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
-    """Return a message's text, or a description of other content. The text of a file is its caption, not its name.
+    """Return a message's text, or a description of other content. For a file, the text is the caption, not the file
+    name.
 
     Set `changes` for the new content of an edit, because some clients repeat the quotation there.
     """
@@ -585,7 +588,9 @@ def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
 
 
 def _entry(event: MatrixEvent, me: str) -> str:
-    """Return `invite` or `join` if the bot enters the room with this event. A changed display name does not count."""
+    """Return `invite` if this event invites the bot, `join` if the bot joins the room with it, or an empty string. A
+    changed display name does not count.
+    """
     content = content_of(event) if event.type == "m.room.member" and event.state_key == me else None
     if content is None or content.membership not in ("invite", "join"):
         return ""
@@ -710,7 +715,7 @@ def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
 
 
 def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
-    """Build the message of a file. The post's text is the caption. The caller adds the file's URL.
+    """Build the message for a file. The post's text is the caption. The caller adds the file's URL.
 
     Voice messages use the fields of MSC3245 and MSC1767, as clients do until the specification includes them.
     """

@@ -98,14 +98,14 @@ DONE_MAX = 2000
 should be downloaded only once.
 """
 TAKEN = HttpAnswer(200)
-"""Response without a body, because Slack shows a body as the reply to the command."""
+"""Response without a body. Slack would show a body as the reply to the command."""
 LOST = "I could not process your request. Try again in a moment."
 STATUS_SECONDS = 30.0
 """Minimum number of seconds before the same status is sent again. Slack shows a status for two minutes."""
 STATUSES_MAX = 1000
 GONE_MAX = 1000
 LOOK_BACK = timedelta(days=1)
-"""Maximum age of messages searched for a post with an unknown outcome. Posts are retried for the same period."""
+"""Maximum age of messages to search when the outcome of a post is unknown. Posts are retried for the same period."""
 DOUBTFUL_MAX = 2000
 ADOPTED_MAX = 50
 """Maximum number of messages searched for an unfinished preview that a killed process left behind."""
@@ -220,7 +220,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         """Process an event. Returns False if the event could not be stored and Slack must send it again."""
         known = self._decode(call.event, EventType, "event")
         if known is not None and not call.is_of(self._me.team_id):
-            self._left_out("event of another workspace")
+            self._left_out("event from another workspace")
             known = None
         if known is None:
             return True
@@ -460,7 +460,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- missed messages ----
 
     async def _catch_up(self, inbox: InboxPort) -> None:
-        """Process messages that were missed while disconnected, in recent threads and their channels. Commands are
+        """Process messages in recent threads and their channels that were missed while disconnected. Commands are
         skipped.
         """
         messages: list[SlackMessage] = []
@@ -686,7 +686,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- previews ----
 
     async def _start_preview(self, post: OutboundPost) -> str:
-        """Start a preview as a stream. Returns an empty string if the preview cannot be streamed and must be edited."""
+        """Start a preview as a stream and return the message's id. Returns an empty string if the preview cannot be
+        streamed and must be sent as edits of a message.
+        """
         channel, thread_ts = place_of(post.thread)
         if not thread_ts or post.buttons:
             return ""

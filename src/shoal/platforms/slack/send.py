@@ -50,7 +50,7 @@ NOT_OFFERED = frozenset(
 _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
-"""Matches mentions of people and channels, and dates, in Slack's syntax. Mentions of groups (`<!channel>`,
+"""Matches Slack's syntax for dates and for mentions of people and channels. Mentions of groups (`<!channel>`,
 `<!subteam^…>`) do not match and are shown as plain text.
 """
 _MARK = re.compile("(?<![A-Za-z0-9])[*_~\uff0a\uff3f]|[*_~\uff0a\uff3f](?![A-Za-z0-9])|[`\uff40]")
@@ -92,7 +92,7 @@ def _code(code: str) -> str:
 
 
 def _each_line(mark: str) -> Wrap:
-    """Return a function that marks each line separately, because Slack's markup cannot span lines."""
+    """Return a function that adds the mark to each line separately, because Slack's markup cannot span lines."""
     return lambda inner: "\n".join(
         f"{mark}{line.strip()}{mark}" if line.strip() else line for line in inner.split("\n")
     )
@@ -263,8 +263,8 @@ def channel_name(name: str) -> str:
 
 
 def _streamed(markdown: str) -> str:
-    """Return the text of an unfinished preview without group mentions. Its beginning does not change when text is
-    added.
+    """Return the text of an unfinished preview without group mentions. Later additions do not change the beginning of
+    the returned text.
     """
     return markdown.removesuffix(WRITING).rstrip().replace("<!", f"<{ZERO_WIDTH_SPACE}!")
 

@@ -401,7 +401,8 @@ class SlackApi(PlatformHttp):
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
         """Return the newest `limit` messages after the timestamp `oldest`, oldest first. Raises PlatformError.
 
-        Reads the thread `thread_ts`, or the channel if it is empty. If `oldest` is empty, all messages are included.
+        Reads the thread `thread_ts`, or the channel if `thread_ts` is empty. If `oldest` is empty, all messages are
+        included.
         """
         messages: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
@@ -471,7 +472,7 @@ class SlackApi(PlatformHttp):
 
 
 def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: datetime) -> bool:
-    """Return True if Slack signed this request and the timestamp is at most SIGNED_SECONDS_MAX old."""
+    """Return True if Slack signed this request and the timestamp is at most SIGNED_SECONDS_MAX seconds old."""
     if not secret or not (timestamp.isascii() and timestamp.isdecimal()) or len(timestamp) > _DIGITS_MAX:
         return False
     if abs(now.timestamp() - int(timestamp)) > SIGNED_SECONDS_MAX:
@@ -651,7 +652,7 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
 
 
 def cards_of(message: SlackMessage, me: SlackBot) -> str:
-    """Return the text of an app's blocks and attachments, except for lines that the message's text contains."""
+    """Return the text of an app's blocks and attachments, except for lines that the message's text already contains."""
     written = text_of(message.text or "", me)
     return _without(written, [*(message.blocks or ()), *(message.attachments or ())], me)
 

@@ -115,7 +115,7 @@ class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
-    """A file, a card, or the text in another format."""
+    """A file, a card, or the message's text in another format."""
 
     id: str | None = None
     content_type: str = ""
@@ -367,7 +367,7 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
-    """Return True if the text contains text by other people that Shoal cannot separate, as in a forwarded message."""
+    """Return True if the message contains other people's text that Shoal cannot separate, as in a forwarded message."""
     if any(attached.kind == FORWARDED_REFERENCE for attached in activity.attachments or ()):
         return True
     pages = sum(attached.kind == "text/html" for attached in activity.attachments or ())
@@ -378,7 +378,8 @@ def quotes_unclearly(activity: TeamsActivity) -> bool:
 def text_of(activity: TeamsActivity) -> str:
     """Return the text without the bot's name. Other mentions become @NAME.
 
-    If the text contains text by other people that Shoal cannot separate, return it in an untrusted block.
+    If the message contains other people's text that Shoal cannot separate, return all of the text in an untrusted
+    block.
     """
     page = _page_of(activity)
     unclear = quotes_unclearly(activity)

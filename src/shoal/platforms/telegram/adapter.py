@@ -138,8 +138,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if by_webhook:
             self._reset_backoff()
             await asyncio.Event().wait()
-        # Requesting later updates acknowledges these. Acknowledge them only once: after a week without updates, the
-        # numbers restart and may be lower.
+        # A request for later updates acknowledges the earlier ones. Acknowledge updates only once: after a week without
+        # updates, the numbers restart and may be lower.
         scope, confirmed = f"telegram:{self._me.id}", 0
         stored = await self._store.get(scope, "taken")
         taken = msgspec.json.decode(stored, type=list[int]) if stored else []

@@ -463,9 +463,9 @@ def _marked(message: TelegramMessage, entity: _TelegramEntity) -> str:
 
 
 def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
-    """Return the position of the bot's first mention in UTF-16 code units, or an empty range.
+    """Return the position of the first mention of the bot, in UTF-16 code units, or an empty range.
 
-    Only mentions that Telegram marks as entities count. The bot's name inside another word does not.
+    Only mentions that Telegram marks as entities count. The bot's name inside another word does not count.
     """
     name = f"@{me.username}".lower()
     for entity in sorted(message.entities or message.caption_entities, key=attrgetter("offset")):
@@ -479,8 +479,8 @@ def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
 
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
-    """Convert a message to a prompt without its files and without the bot's first mention. Returns None if the message
-    has no author.
+    """Convert a message to a prompt without its files and without the first mention of the bot. Returns None if the
+    message has no author.
     """
     author = sender_of(message)
     if author is None:

@@ -137,7 +137,7 @@ def _profile_file(name: str) -> ProfileSettings | None:
 @click.option("--agent", default="", help="Only actions of this agent.")
 @as_usage()
 def replay(context: CommandContext, profile: str, since: str, agent: str, as_json: bool) -> None:
-    """List the past actions that other rules would have decided differently."""
+    """List the past actions that the rules in --profile would have decided differently."""
     try:
         rules = _profile_file(profile)
     except ConfigError as error:
@@ -253,7 +253,7 @@ def remove(context: CommandContext, id: str) -> None:
 
 @command(permissions, example="shoal permissions copy standard mine")
 def copy(context: CommandContext, profile: str, name: str) -> None:
-    """Create your own profile NAME with a copy of the rules of PROFILE."""
+    """Create the custom profile NAME with a copy of PROFILE's rules."""
     with as_usage():
         made = call_api(
             context, "POST", "/api/permissions/profiles", {"name": name, "copies": profile}, into=ProfileView

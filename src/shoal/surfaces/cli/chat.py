@@ -151,7 +151,7 @@ class RunningCall(msgspec.Struct):
 
     label: the tool's name and its main argument.
     since: Unix time at which the call started.
-    written: the end of the call's output.
+    written: the last part of the call's output.
     """
 
     label: str
@@ -190,7 +190,7 @@ class ChatScreen:
             print(line, flush=True)
 
     def changed(self) -> None:
-        """Redraw the screen after any other change. Does nothing over a pipe."""
+        """Redraw the screen after a change that no other method shows. Does nothing over a pipe."""
 
 
 class TerminalChat:
@@ -363,7 +363,7 @@ class TerminalChat:
                     if spec.name not in COMMANDS
                 ]
                 self.screen.line(
-                    "\n".join([*own, "", "Commands in every chat. Type one without arguments for help:", *others])
+                    "\n".join([*own, "", "Commands in every chat. Type a command without arguments for help:", *others])
                 )
             case _:
                 answer = await self.link.command(text)

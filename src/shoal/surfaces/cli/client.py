@@ -112,9 +112,9 @@ def find_server(context: CommandContext) -> Client | None:
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
     """Call the API and decode the response as `into`.
 
-    If no server runs, this opens the database: like `CommandContext.read` for GET, and like `CommandContext.write`
-    for other methods. It starts no services, and changes take effect at the next start. Raises the errors of these
-    two methods and of `Client.call`.
+    If no server is running, this opens the database as `CommandContext.read` does for GET, and as
+    `CommandContext.write` does for other methods. No services start, and changes take effect at Shoal's next start.
+    Raises the errors of these `CommandContext` methods and of `Client.call`.
     """
     server = find_server(context)
     if server is not None:

@@ -90,5 +90,7 @@ def agent_option(help: str, default: str = "") -> "Callable[[F], F]":
 
 
 def words_of(usage: str) -> list[str]:
-    """Return the words of a usage text that may follow a command: `list` and `kill` for `[list|kill ID]`."""
+    """Return the words that may follow a command according to its usage text: `list` and `kill` for `[list|kill
+    ID]`.
+    """
     return _WORD.findall(usage)

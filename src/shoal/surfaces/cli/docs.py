@@ -10,7 +10,7 @@ from shoal.kernel.errors import NotFound
 
 PACKAGE = Path(__file__).parents[2]
 FOLDERS = (PACKAGE / "docs", PACKAGE.parents[1] / "docs")
-"""Folders of the documentation pages: in an installed wheel, and in a checkout."""
+"""Folders that contain the documentation pages, in an installed wheel and in a checkout."""
 INDEX = "README"
 
 
@@ -42,8 +42,8 @@ def docs(words: tuple[str, ...]) -> None:
 def matches(texts: Mapping[str, str], words: str) -> list[str]:
     """Return the names of the pages that match `words`.
 
-    Compares the words with page names, tasks in the index, titles, headings and texts, in this order, and returns
-    the first kind of match that has results. Pages in decisions/ match only by name.
+    Searches page names, tasks in the index, titles, headings and texts, in this order, and returns the matches of the
+    first search that finds any. Pages in decisions/ match only by name.
     """
     name = words.removeprefix("docs/").removesuffix(".md").lower()
     exact = [page for page in (name, f"{name}/README", INDEX if name == INDEX.lower() else "") if page in texts]

@@ -61,7 +61,7 @@ START_OVER = "Run `shoal docs install` to see which files to keep."
 @command(example="shoal doctor")
 def doctor(context: CommandContext, as_json: bool) -> int:
     """Check configuration, database, providers, sandbox, platforms and skills. Exits with 1 if a check fails."""
-    logging.getLogger("shoal").addHandler(logging.NullHandler())  # the findings report the problems
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # problems appear as findings, not in the log
     findings: list[DoctorFinding] = []
 
     async def look() -> None:
@@ -319,7 +319,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
                 value.reveal()
             except ConfigError as error:
                 return fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
-    if platform != "webhook":  # creating the adapter reports the other problems
+    if platform != "webhook":  # other problems are reported when the adapter is created
         alone = PlatformsSettings(accounts={platform: (account,)})
         unread = cast(Settings, None)  # creating an adapter reads no settings
         try:
@@ -353,7 +353,11 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
     )
     if not each or not all_of_them:
         todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
-        return warn(check, "everyone can talk to agents there, and untrusted people can spend without limit.", todo)
+        return warn(
+            check,
+            "everyone can talk to agents there, and a daily limit per untrusted person, or for all of them, is missing.",
+            todo,
+        )
     return ok(
         check,
         f"everyone can talk to agents there. Each untrusted person can spend {each} per day, and all of them "

@@ -20,7 +20,7 @@ OF_OTHERS = {
     "openclaw.json": "openclaw", "clawdbot.json": "openclaw", "hermes_state.db": "hermes", "state.db": "hermes",
     "SOUL.md": "hermes", "webui.db": "openwebui", "config.json": "nanobot",
 }  # fmt: skip
-"""Names of files that identify the home directory of another product."""
+"""Other products, by the name of a file that identifies their home directory."""
 
 
 @command(example="shoal --home ~/other-shoal init")
@@ -68,7 +68,7 @@ def make_home(home: Home) -> list[str]:
         root.chmod(0o700)
     made: list[str] = []
     write_new(home, home.config_file, _template("shoal.toml"), made, mode=0o600)
-    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # the system crashed while creating it
+    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # a system crash left it empty
         home.token_file.unlink()
     if not home.token_file.exists():
         import secrets

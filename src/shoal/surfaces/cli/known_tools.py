@@ -28,7 +28,9 @@ async def sandbox_here(config: Config) -> Sandbox | None:
 
 
 async def situation_here(config: Config) -> Situation:
-    """Return the situation of an owner's turn without untrusted content on this machine. This tests the sandbox."""
+    """Return the situation of a turn that the owner starts on this machine without untrusted content. This tests the
+    sandbox.
+    """
     sandbox = await sandbox_here(config)
     if sandbox is None:
         return Situation(trusted=True)

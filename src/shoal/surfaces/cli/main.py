@@ -30,7 +30,7 @@ REMEDIES = {
     errno.EDQUOT: "Free some space, then try again.",
     errno.EROFS: "Choose another location, or make this one writable.",
     errno.EEXIST: "Move the existing file or folder away.",
-    errno.ENOTDIR: "Rename the file in this path that should be a folder.",
+    errno.ENOTDIR: "Part of this path is a file, not a folder. Rename that file.",
     errno.EISDIR: "Shoal needs a file there. Move the folder away.",
     errno.EINVAL: "Move the existing file or folder away.",
     errno.ELOOP: "Remove the link that points to itself.",
@@ -42,9 +42,11 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 class CommandEntry(NamedTuple):
     """A subcommand in the table of `shoal --help`.
 
-    module: the module in shoal.surfaces.cli that defines the command. help: the description in the table. name: the
-    name that the module uses for the command, if it differs. feature: the feature that provides the command. package:
-    the separate package that provides the command.
+    module: the module in shoal.surfaces.cli that defines the command.
+    help: the description in the table.
+    name: the name that the module uses for the command, if it differs.
+    feature: the feature that provides the command.
+    package: the separate package that provides the command.
     """
 
     module: str
@@ -67,7 +69,7 @@ _CORE = {
     },
     "Decide who may do what": {
         "pair": CommandEntry("access", "Give people access with a pairing code: CODE, list, remove."),
-        "approvals": CommandEntry("approvals", "Decide approval requests: list, show, allow, deny."),
+        "approvals": CommandEntry("approvals", "Review approval requests: list, show, allow, deny."),
         "permissions": CommandEntry("access", "Permission rules: check, suggest, add, remove."),
         "token": CommandEntry("access", "Tokens with limited scopes: create, list, revoke."),
         "audit": CommandEntry("reports", "Read and verify the audit log."),
@@ -294,7 +296,7 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             todo = "Run Shoal as its owner, or choose another directory with --home DIR."
             lines = [f"You do not have permission to read {context.root}. {todo}"]
         case OSError():
-            # an OSError from a write names no file
+            # write errors contain no file name
             path = error.filename or (context.root if error.errno in _OF_DISKS else "")
             where = f"{path}: " if path else ""
             todo = REMEDIES.get(error.errno or 0, "Check that the path exists and that you own it.")

@@ -11,8 +11,8 @@ from shoal.surfaces.cli.context import CommandContext, command
 @command(example="shoal migrate --to postgresql://db.example/shoal")
 @click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
 def migrate(context: CommandContext, url: str | None) -> None:
-    """Upgrade the database to this version's schema. Shoal also does this at every start, so run this command only to
-    upgrade before that.
+    """Upgrade the database to this version's schema. Shoal also does this at every start, so you need this command only
+    to upgrade in advance.
 
     With --to, copy the home directory's database into PostgreSQL and verify the copy. If that fails, PostgreSQL stays
     empty. The SQLite file is kept.

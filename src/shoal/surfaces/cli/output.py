@@ -46,7 +46,7 @@ CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
 CALL_CHARS_MAX = 200
 VERBATIM = "    │ "
-"""Prefix of lines that are shown character for character."""
+"""Prefix of lines that are shown verbatim."""
 
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
@@ -253,7 +253,7 @@ def sentence(text: str) -> str:
 
 
 def timed(words: str, seconds: float) -> str:
-    """Append the duration to an activity: `thinking, 12 s`. Less than a second is not shown."""
+    """Append the duration to an activity: `thinking, 12 s`. Durations under a second are omitted."""
     return f"{words}, {span(int(seconds))}" if seconds >= 1 else words
 
 

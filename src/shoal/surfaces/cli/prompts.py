@@ -72,7 +72,7 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
 
 @contextmanager
 def typing_unseen() -> Generator[None]:
-    """Disable echo between questions, which hides the rest of a pasted key."""
+    """Hide the rest of a pasted key by disabling echo between questions."""
     if not _draws():
         yield
         return

@@ -28,7 +28,7 @@ from shoal.surfaces.http.routes_operations import UsageView
 # ---- audit ----
 
 KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
-"""Display names for kinds of entries whose stored names are unclear."""
+"""Display names for entry kinds with unclear stored names."""
 
 
 audit = click.Group(
@@ -221,7 +221,7 @@ OF_AGENT = agent_option("Agent that the skill belongs to, for --scope agent.", "
 AS_AGENT = agent_option("List the skills available to this agent.", "main")
 AS_IN_THREAD = click.option("--thread", default="", help="List the skills available in this thread.")
 IN_THREAD = click.option(
-    "--thread", default="", help="A thread on the platform or in the channel, for --scope platform or channel."
+    "--thread", default="", help="A thread on that platform or in that channel, for --scope platform or channel."
 )
 
 

@@ -63,7 +63,9 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port for health checks, metrics and the API. [default: none]"
 )
-@click.option("--concurrency", type=click.IntRange(1), help="Threads to run at once. [default: engine.concurrency]")
+@click.option(
+    "--concurrency", type=click.IntRange(1), help="Number of threads to run at once. [default: engine.concurrency]"
+)
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
     """Run turns for 'shoal serve' processes on the same PostgreSQL database. You can run several workers."""
     config = _shared(_prepare(context, host, port, concurrency))
@@ -177,8 +179,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
 """Packages whose log shows only warnings and errors."""
 QUIETER = ("psycopg", "procrastinate")
-"""Packages whose log shows only errors. They also warn about each connection that is lost in an outage, but Shoal
-reports outages itself.
+"""Packages whose log shows only errors. Their warnings about lost connections are hidden, because Shoal reports outages
+itself.
 """
 
 

@@ -58,9 +58,7 @@ EXIT_LEFT = 130
 @click.option(
     "--owner", metavar="USER", help="Your user id on the platform. [default: identified by a code in the chat]"
 )
-@click.option(
-    "--brief", metavar="HOUR", help="Send a brief every morning at this time, such as 8:00, to your own chat."
-)
+@click.option("--brief", metavar="HOUR", help="Send a brief to your own chat every morning at this time, such as 8:00.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Whether to start Shoal at login.")
 @click.option("--no-input", is_flag=True, help="Do not ask questions. Settings that you do not pass stay unchanged.")
@@ -157,7 +155,7 @@ class Setup:
         )
         host, port = config.web.host, config.web.port
         if server is not None:
-            when = "Models and chats take effect immediately. Restart Shoal after other changes."
+            when = "Changes to models and chats take effect immediately. Restart Shoal after other changes."
             self._session.say("home", f"Shoal is running at {server.address}. {when}")
             return
         while port and not setup_checks.is_free(host, port):

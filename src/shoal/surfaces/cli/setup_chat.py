@@ -79,7 +79,7 @@ class ChatStep:
                     return None
                 if name not in chats:
                     raise LeftOut(
-                        f"Setup does not support {name}. Add [platforms.{name}] to shoal.toml as its manual explains."
+                        f"Setup does not support {name}. Follow its manual to add [platforms.{name}] to shoal.toml."
                     )
                 chat, before = chats[name], {}
             entered = self.fields_of(chat, before) if self._session.has_extra(chat.name) else None

@@ -1,4 +1,4 @@
-"""One run of `shoal setup`: the answers given so far, the questions, and the settings to write."""
+"""One run of `shoal setup`: the answers, the questions, and the settings to write."""
 
 import importlib
 import os
@@ -23,14 +23,14 @@ NOTHING: Mapping[str, Value] = {}
 
 
 class LeftOut(Exception):
-    """Raised when a step ends without a change. The message is the reason."""
+    """Raised when a step ends without a change. The message gives the reason."""
 
 
 class SetupSession:
     """Reads answers from command-line options first, and then from the terminal.
 
     asks: True if setup may ask questions.
-    runs: True if a running Shoal applies the settings.
+    runs: True if a running server applies the settings.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SetupSession:
             echo(f"Choose a number from 1 to {len(names)}, or type part of a name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
-        """Return the value of the option `name`, or ask for a line. Each option is used only once.
+        """Return the value of the option `name`, or prompt for it. Each option is used only once.
 
         If setup may not ask, returns the default. Raises LeftOut if there is no default.
         """
@@ -136,7 +136,7 @@ class SetupSession:
         return load_config(self.context.root, os.environ, values) if values else self.context.config()
 
     def more(self, table: str) -> list[str]:
-        """Return the keys of a table that --set contains and that are not stored yet."""
+        """Return the keys of a table that were passed with --set and are not stored yet."""
         return [key for key in self.extra if key.startswith(f"{table}.")]
 
     def forget(self, table: str) -> None:

@@ -31,7 +31,7 @@ def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
 
 
 def whole_blocks(markdown: str) -> int:
-    """Return the length of the complete blocks at the start of the text. Text that follows later cannot change them."""
+    """Return the length of the leading Markdown blocks that later text cannot change."""
     starts = block_starts(markdown)
     return starts[-1] if starts else 0
 

@@ -38,16 +38,14 @@ from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
-"""Seconds for which output is collected before it is printed."""
+"""Time in seconds to collect output before printing it."""
 THINKING_LINES = 6
-"""Maximum number of lines of the model's thinking that are shown. Only its last THINKING_CHARS characters are wrapped
-into lines.
-"""
+"""Maximum number of lines of the model's thinking to show, wrapped from its last THINKING_CHARS characters."""
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
 ERROR_LINES = 4
 GOES_ON = "    ↪ "
-"""Prefix of continuation lines, for lines that are wider than the screen."""
+"""Prefix of the continuation of a line that is wider than the screen."""
 BELOW_LINES = 6
 """Number of screen rows that are reserved for the prompt and the lines below it."""
 HISTORY_BYTES_MAX = 262_144
@@ -212,7 +210,9 @@ class TerminalScreen(ChatScreen):
         return ANSI("\n".join([*lines, f"{styled('1')('>')} "]))
 
     def _unwrap(self, app: Application[str]) -> None:
-        """Erase lines that wrapped when the screen became narrower. prompt_toolkit counts rows as it drew them."""
+        """Erase lines that wrapped when the screen became narrower, because prompt_toolkit counts only the rows that it
+        drew.
+        """
         columns = app.output.get_size().columns
         # xterm truncates lines instead of wrapping them
         if columns < self._columns and "XTERM_VERSION" not in os.environ:

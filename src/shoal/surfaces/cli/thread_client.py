@@ -54,7 +54,7 @@ async def open_thread(
 class ThreadClient:
     """A client of one thread, for the person at the terminal.
 
-    place: where Shoal runs, for messages.
+    place: where Shoal runs, as shown in messages.
     terminal: the adapter that posts to terminals, or None if another process delivers posts.
     """
 
@@ -102,7 +102,7 @@ class ThreadClient:
         return answer["state"]
 
     async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> ApprovalDecided:
-        """Decide the pending calls of a card that have these numbers, or all pending calls if `numbers` is empty.
+        """Decide the pending calls with these numbers on a card, or all of its pending calls if `numbers` is empty.
         Raises NotFound, Conflict, Gone and InvalidInput.
         """
         body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}

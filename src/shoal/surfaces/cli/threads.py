@@ -73,7 +73,7 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
 
 
 @command(threads, example="shoal threads log terminal:local:main --after 40")
-@click.option("--after", default=0, help="Print only events with a higher number.")
+@click.option("--after", default=0, help="Print only events with numbers above this one.")
 def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     """Print the journal's events, one per line."""
     _, events = _whole(context, id, after)
@@ -176,7 +176,13 @@ def fork(context: CommandContext, id: str, after: int, name: str) -> None:
 
 
 @command(threads, example="shoal threads again terminal:local:main --model openai/gpt-5.5")
-@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event in the turn. [default: the last turn]")
+@click.option(
+    "--at",
+    "seq",
+    default=0,
+    type=click.IntRange(0),
+    help="An event in the turn to answer again. [default: the last turn]",
+)
 @click.option("--model", default="", help="Use this model instead of the agent's.")
 @as_usage()
 def again(context: CommandContext, id: str, seq: int, model: str) -> None:

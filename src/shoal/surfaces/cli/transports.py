@@ -25,7 +25,7 @@ PIECES_MAX = 16
 class Transport(Protocol):
     """Sends API calls to Shoal.
 
-    place: where Shoal runs, for messages.
+    place: where Shoal runs, as shown in messages.
     address: URL of the server, or empty if Shoal runs in this process.
     seconds: maximum time for a response, or None for no limit.
     is_remote: True if Shoal may restart while this process runs.
@@ -42,7 +42,7 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """Calls a Shoal server on this machine over minimal HTTP/1.0, which is enough for our own server."""
+    """Calls a Shoal server on this machine over minimal HTTP/1.0, which is enough for Shoal's own server."""
 
     seconds: float | None = REQUEST_SECONDS
     is_remote = True

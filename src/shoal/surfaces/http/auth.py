@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 
 COOKIE_SECONDS = 30 * 86_400
 TICKET_SECONDS = 86_400
-"""Minimum validity of a ticket. A ticket is valid for at most twice as long. All tickets of a day are equal, so that
-browsers can cache files.
+"""Minimum lifetime of a ticket in seconds. The maximum is twice as long. Tickets issued on the same day are identical,
+so that browsers can cache files.
 """
 KEY_HEADER = "x-shoal"
 TICKET = "ticket"
@@ -169,7 +169,9 @@ class Gate:
         if principal is None:
             raise _unauthorized("Send Authorization: Bearer TOKEN, or open the page and sign in.")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise ApiError(403, "foreign_page", "The page's cookie is valid only for the page itself. Use the token.")
+            raise ApiError(
+                403, "foreign_page", "The page's cookie is valid only for the page itself. Use a token instead."
+            )
         if request.method not in ("GET", "HEAD", "OPTIONS"):
             origin = request.headers.get("origin", "").lower()
             if not self._is_own(request, origin) and origin not in self._origins:
@@ -177,8 +179,8 @@ class Gate:
                     403,
                     "no_origin",
                     (
-                        "A change that uses the page's cookie must also send the page's Origin header. Use the "
-                        "token instead."
+                        "A change that uses the page's cookie must also send the page's Origin header. Use "
+                        "a token instead."
                     ),
                 )
         if not (

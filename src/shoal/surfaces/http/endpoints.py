@@ -49,7 +49,7 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 
 BODY_BYTES_MAX = 1_048_576
 PARSED_HERE_BYTES_MAX = 262_144
-"""Size above which a request body is parsed in a thread."""
+"""Request bodies larger than this are parsed in a worker thread."""
 PATH_PART = lazy_re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
@@ -139,9 +139,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]
         if lacking:
             raise LookupError(
-                f"{self.method} {self.path} requires {', '.join(lacking)}, which no service provides. Annotate a "
-                "part of the path or the body with its own type, or add the service with Services.add when Shoal "
-                "opens."
+                f"{self.method} {self.path} requires {', '.join(lacking)}, which no service provides. "
+                "Rename the parameter to a part of the path or to `body`, or add the service with "
+                "Services.add when Shoal opens."
             )
         taken: dict[str, object] = {name: services[kind] for name, kind in self.services.items()}
         return BoundEndpoint(self, taken, services[Callers], services[WebOptions])
@@ -208,10 +208,10 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
         return json_answer(shown, endpoint.status)
 
     async def _body(self, request: Request, kind: object) -> object:
-        """Read and decode the body. A large body is decoded in a thread. `Raw` fields are views of the body.
+        """Read and decode the body. A large body is decoded in a worker thread. `Raw` fields are views of the body.
 
-        The content type needs no check. Calls with the page's cookie have already proved the page's key, and
-        browsers never send a token by themselves.
+        The content type needs no check, because cross-site requests fail earlier. Calls with the page's cookie must
+        send the page's key, and browsers never send a token by themselves.
         """
         endpoint, options = self.endpoint, self.options
         is_large = endpoint.body_bytes_max > BODY_BYTES_MAX

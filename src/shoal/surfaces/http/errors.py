@@ -95,7 +95,7 @@ async def answer_shoal_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ApiError):
         return error_response(request.url.path, error.status, error.code, str(error), error.headers)
     status, code = next((status, code) for kind, status, code in _BY_CLASS if isinstance(error, kind))
-    if status >= 500 and not isinstance(error, StoreNewer):  # StoreNewer is the caller's fault
+    if status >= 500 and not isinstance(error, StoreNewer):  # StoreNewer requires an upgrade; it is not a failure
         logger.error("call failed: %s %s: %s", request.method, request.scope["path"], type(error).__name__)
     return error_response(request.url.path, status, code, str(error))
 

@@ -23,14 +23,17 @@ SCOPE_TEXTS = {
     "approve": "Read everything except tokens, and decide approvals if the person is an approver.",
     "admin": "Do everything that the owner's token can do.",
 }
-"""Permissions of each scope. If the token names an agent, they apply only to that agent's threads."""
+"""Permissions of each scope. If a token is limited to an agent, the permissions apply only to that agent's threads."""
 
 _REF = "#/components/schemas/{name}"
 _EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
-    "thread": "platform:channel:thread. Encode unsafe characters in a part as %HH, in a URL as %25HH.",
+    "thread": (
+        "A thread id: platform:channel:thread. Encode unsafe characters in each part as %HH, which becomes "
+        "%25HH in a URL."
+    ),
     "path": "A path from the listing. It may contain slashes.",
 }
 
@@ -129,7 +132,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         "responses": {
             str(endpoint.status): {"description": summary, "content": content},
             "default": {
-                "description": "Error, with the reason.",
+                "description": "An error with its reason.",
                 "content": {JSON: {"schema": {"anyOf": errors}}},
             },
         },

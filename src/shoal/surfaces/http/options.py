@@ -7,9 +7,9 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the HTTP server.
 
     allowed_origins: additional origins (scheme://host[:port]) from which a browser may call, such as the origin of a
-    proxy. trusted_proxies: addresses or networks whose X-Forwarded-Proto is trusted. Loopback addresses are always
-    trusted. linger_seconds: maximum pause between chunks when the server reads the rest of a body after an early
-    response.
+    proxy.
+    trusted_proxies: addresses or networks whose X-Forwarded-Proto is trusted. Loopback addresses are always trusted.
+    linger_seconds: maximum pause between chunks when the server reads the rest of a body after an early response.
     """
 
     token: str

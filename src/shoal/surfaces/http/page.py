@@ -120,7 +120,7 @@ class Page:
         return known
 
     def version(self) -> str:
-        """Return one version for all files. It changes if any file changes. This call blocks."""
+        """Return a version that changes when any file changes. This call blocks."""
         digest = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):

@@ -123,7 +123,7 @@ class TokenRevoked(msgspec.Struct, frozen=True):
 
 
 class PairedView(msgspec.Struct, frozen=True):
-    """A person who was admitted with a pairing code. `at` is the time, or null if unknown."""
+    """A person who was admitted with a pairing code. `at` is the time of pairing, or null if unknown."""
 
     platform: str
     user: str
@@ -266,8 +266,9 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to evaluate past actions against the rules of a profile, or against `rules`.
 
-    profile: name of the profile. With `rules`, the name that the response uses for them. hours: length of the period to
-    evaluate, up to now. agent: evaluate only the actions of this agent.
+    profile: name of the profile. With `rules`, the name that the response uses for them.
+    hours: length of the period to evaluate, up to now.
+    agent: evaluate only the actions of this agent.
     """
 
     profile: Text200 = ""
@@ -279,8 +280,9 @@ class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HindsightView(msgspec.Struct, frozen=True):
     """The result of evaluating past actions against other rules.
 
-    checked: number of checks. actions: number of distinct actions. changed: actions that these rules would decide
-    differently, most frequent first.
+    checked: number of checks.
+    actions: number of distinct actions.
+    changed: actions that these rules would decide differently, most frequent first.
     """
 
     checked: int
@@ -580,7 +582,9 @@ async def suggest_rules(
     *,
     hours: Hours = 720,
 ) -> list[SuggestedRule]:
-    """Suggest rules for actions that Shoal asked about repeatedly in the last `hours` and people always allowed."""
+    """Suggest rules for actions that Shoal repeatedly asked about in the last `hours`, and that people always
+    allowed.
+    """
     since = clock.now() - timedelta(hours=hours)
     asked = await store.approvals.search(pending=False, limit=APPROVALS_MAX)
     lately = [approval for approval in asked if approval.created_at >= since]

@@ -27,9 +27,10 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A decision on an approval, or on the calls of a card.
 
     scope: "once" applies to this call only. "thread" applies to the same call with the same content in the whole
-    thread. It is rejected if the approval's `uncovered` is set. With "always", the owner also creates the rule that
-    `always` describes. calls: numbers of the calls to decide, as shown on the card, or empty for all pending calls.
-    Allowing some calls denies the rest. Denying some calls leaves the rest pending.
+    thread, and is rejected if the approval's `uncovered` is set. With "always", the owner also creates the rule that
+    `always` describes.
+    calls: numbers of the calls to decide, as shown on the card, or empty for all pending calls. Allowing some calls
+    denies the rest. Denying some calls leaves the rest pending.
     """
 
     decision: Literal["allow", "deny"]
@@ -87,8 +88,8 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
 async def decide(
     store: Store, orchestrator: Orchestrator, always: AlwaysAllow, by: Principal, id: str, body: DecisionRequest
 ) -> ApprovalDecided:
-    """Decide an approval. With the id of a card, decide the calls of the card. 409 if it was already decided, 410
-    if it has expired, 403 if the caller may not create the rule. After an error, no call of a card is decided.
+    """Decide an approval. With the id of a card, decide the calls of the card. 409 if it was already decided, 410 if it
+    has expired, 403 if the caller may not create the rule. If an error occurs, none of the card's calls are decided.
     """
     if body.scope == "always" and body.decision == "allow":
         if not makes_rules(by):

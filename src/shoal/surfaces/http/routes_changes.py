@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 routes = Routes()
 
 UNANNOUNCED_SECONDS = 4.0
-"""Maximum seconds between comparisons if no event arrives. New titles, pins and deletions cause no event."""
+"""Maximum time in seconds between comparisons of the lists. New titles, pins and deletions cause no event, so lists are
+also compared without one.
+"""
 PAUSE_SECONDS = 0.25
 
 
@@ -60,7 +62,7 @@ async def change_frames(
     yield OPENING
     seen: dict[str, int] = {}
     while not streams.closing:
-        with streams.hub.subscribe() as subscription:  # subscribe before reading, to miss no event
+        with streams.hub.subscribe() as subscription:  # subscribe before reading so that no event is missed
             try:
                 now = {name: hash(msgspec.json.encode(await read())) for name, read in reads.items()}
             except StoreError as error:

@@ -55,7 +55,7 @@ routes = Routes()
 
 ATTACHMENT_BYTES_MAX = 26_214_400
 NAME_BYTES_MAX = 120
-"""Maximum length of the stored name of a file, without its id prefix."""
+"""Maximum length of a stored file name, without its id prefix."""
 FILES_MAX = 1000
 READABLE = ("attachments", "scratch")
 """Directories of a thread whose files can be fetched."""
@@ -79,12 +79,12 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str, msgspec.Meta(max_length=255)] = ""
     data: str = ""
     mine: Annotated[
-        bool, msgspec.Meta(description="Whether the sender wrote the file. Otherwise, the file taints the turn.")
+        bool, msgspec.Meta(description="True if the sender wrote the file. Otherwise, the file taints the turn.")
     ] = False
 
 
 class FileView(msgspec.Struct, frozen=True):
-    """A file of a thread. `path` is the last part of the URL GET /api/threads/{thread}/files/{path}."""
+    """A file of a thread. `path` completes the URL /api/threads/{thread}/files/{path}, which returns the file."""
 
     path: str
     media_type: str
@@ -400,7 +400,7 @@ def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
             for where, folders, names in walk(root / folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
                 for path in (where / name for name in names if not name.startswith(".")):
-                    if not is_text(str(path)):  # a URL can only name files whose names are text
+                    if not is_text(str(path)):  # a URL can only refer to files whose names are valid text
                         continue
                     try:
                         status = path.lstat()

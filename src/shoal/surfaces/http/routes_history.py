@@ -80,7 +80,7 @@ class ModelView(msgspec.Struct, frozen=True):
 
 
 class TurnCost(msgspec.Struct, frozen=True):
-    """The cost of a turn's model calls, without the calls of its subagents. `usd` is null if a price is unknown."""
+    """The cost of a turn's model calls, excluding those of its subagents. `usd` is null if a price is unknown."""
 
     calls: int
     input_tokens: int

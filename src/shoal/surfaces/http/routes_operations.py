@@ -37,7 +37,7 @@ routes = Routes()
 
 PROBE_SECONDS_MAX = 2.0
 PROBE_SECONDS = 1.0
-"""Time for which a result is reused, so that frequent callers do not cause frequent writes."""
+"""Lifetime of a probe result in seconds. It keeps frequent callers from causing frequent writes."""
 
 THREADS_SHOWN_MAX = 20
 Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
@@ -79,7 +79,7 @@ STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
         "continues automatically when it responds.",
     ),
 )
-"""Messages of `/readyz`. They contain no paths and no addresses, because anyone may call it."""
+"""Messages of `/readyz`. They contain no paths and no addresses, because anyone may call this endpoint."""
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -170,7 +170,7 @@ class Counters:
                 pass
 
     def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
-        """Return all metrics as text. `advancing` is the number of threads in this process. `backlog` and
+        """Return all metrics as text. `advancing` is the number of threads that this process is handling. `backlog` and
         `outbox_depth` cover all processes.
         """
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
@@ -263,7 +263,7 @@ async def usage(store: Store, *, days: Days = 30) -> object:
 
 @routes("GET /api/usage/threads", READERS)
 async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageView]:
-    """Return the most expensive threads of the last `days`, including today. At most 20."""
+    """Return up to 20 of the most expensive threads of the last `days`, including today."""
     rows = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
     infos = [await store.journal.thread(row.thread) for row in rows]
     return [view(ThreadUsageView, row, title=info.title if info else "") for row, info in zip(rows, infos, strict=True)]

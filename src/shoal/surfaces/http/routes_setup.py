@@ -1,4 +1,4 @@
-"""Calls for configuring a running Shoal: a model, a chat and the owner's account in that chat."""
+"""Calls that configure a running server: a model, a chat and the owner's account in that chat."""
 
 from typing import Annotated
 

@@ -63,10 +63,10 @@ routes = Routes()
 
 SEQ_MAX = 2**62
 CHAT_EVENTS, PEOPLE_MAX = 30, 3
-"""Number of recent events in a chat's last thread that are searched for people, and maximum number of people listed."""
+"""Number of recent events in a chat's latest thread to search for people, and maximum number of people to list."""
 MESSAGE_ID_CHARS_MAX = 200
 CONFINED_COMMANDS = ("new", "stop", "steer")
-"""Commands that affect and show only the thread in which they are given."""
+"""Commands that neither change nor show threads other than the current one."""
 
 MessageId = Annotated[str, msgspec.Meta(max_length=MESSAGE_ID_CHARS_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
@@ -78,7 +78,7 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A message for a thread.
 
-    message_id: a message with an id that the thread already received is ignored as a duplicate.
+    message_id: id of the message. A message with an id that the thread already received is ignored.
     model: the model that answers in this thread from this message on.
     """
 
@@ -105,7 +105,7 @@ class AbortRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to retry the turn that waits for its model.
 
-    turn: retry only if this turn waits.
+    turn: retry only if this is the waiting turn.
     model: use this model instead.
     """
 
@@ -193,7 +193,7 @@ def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
     """Return the agent that must answer, or an empty string for the thread's own agent. A token's own agent is always
     allowed.
 
-    Raises InvalidInput for an unknown agent, with the names of the existing ones, and ApiError 403 if the token is
+    Raises InvalidInput for an unknown agent, with a list of the existing agents, and ApiError 403 if the token is
     limited to another agent.
     """
     own = by.token.agent
@@ -552,8 +552,8 @@ async def _page(
 async def _event_list(
     store: Store, streams: LiveStreams, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
-    """Stream a JSON list that begins with `events`. Later events are read during the transfer, which keeps few of
-    them in memory.
+    """Stream a JSON list that begins with `events`. Later events are read during the transfer, so only a few are in
+    memory at a time.
     """
     yield b"[" + b",".join(map(encode_event, events))
     while events and (left := left - len(events)):

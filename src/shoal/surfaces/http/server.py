@@ -1,4 +1,4 @@
-"""The ASGI application for a running Shoal, and its server."""
+"""The ASGI application with all HTTP routes, and the server that runs it."""
 
 import socket
 import sys
@@ -26,7 +26,7 @@ from shoal.surfaces.http.table import LazyRoutes, is_file, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
-"""Maximum number of concurrent connections and requests. All others receive a 503."""
+"""Maximum number of concurrent connections and requests. Further ones receive a 503."""
 KEEP_ALIVE_SECONDS = 30
 CLOSE_SECONDS = 5
 BACKLOG = 512
@@ -40,7 +40,7 @@ DROPPED_SECONDS_MAX = 30.0
 class WebApp:
     """The ASGI application with every route. It serves until its services close.
 
-    `close()` ends the live streams. Call it before stopping a server, which waits for them.
+    `close()` ends the live streams. Call it before stopping a server, because the server waits for live streams to end.
     """
 
     def __init__(self, services: Services, options: WebOptions) -> None:

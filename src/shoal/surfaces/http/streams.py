@@ -54,7 +54,7 @@ REPLAY_EVENTS_MAX = 200
 READ_AT_ONCE_MAX = 2
 """Maximum number of streams that read a page of a journal at the same time."""
 FRAMES_BYTES_MAX = 4_194_304
-"""Maximum total size of cached rendered events. All streams of a thread share them."""
+"""Maximum total size of cached rendered events, which all streams of a thread share."""
 OPENING = b"retry: 1000\n: shoal\n\n"
 HEARTBEAT = b": still here\n\n"
 LOST = b"event: lost\ndata: {}\n\n"
@@ -72,7 +72,7 @@ class LiveStreams:
         self.reading = anyio.Semaphore(READ_AT_ONCE_MAX)
         """Held while a page of a journal is read and decoded."""
         self.exporting = anyio.Semaphore(1)
-        """Held while a page of an export is read and then rendered in a thread."""
+        """Held while a page of an export is read and then rendered in a worker thread."""
         self._options = options
         self._frames: OrderedDict[tuple[ThreadId, int, datetime], bytes] = OrderedDict()
         self._frames_bytes = 0
@@ -83,8 +83,8 @@ class LiveStreams:
         most = self._options.streams_max
         if self.closing or self.open >= most:
             message = (
-                f"The limit of live streams ({most}) is reached, or Shoal is stopping. Close a stream, or try again "
-                "in a moment."
+                f"The limit of {most} live streams has been reached, or Shoal is stopping. Close a stream, "
+                "or try again in a moment."
             )
             raise ApiError(503, "too_many_streams", message, {"Retry-After": "5"})
         return self._counted()
@@ -115,7 +115,7 @@ class LiveStreams:
                     return
 
     async def send(self, send: Send, chunk: bytes) -> bool:
-        """Send a chunk. Return False if the client does not read for too long, or if the server stops."""
+        """Send a chunk. Return False if the client stops reading for too long, or if the server stops."""
         with self._wait(self._options.slow_reader_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await anyio.lowlevel.checkpoint()  # a client that reads everything at once must not block others

@@ -89,7 +89,7 @@ def is_open(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Return True if a path is a file of a thread, which the browser displays or saves by its URL."""
+    """Return True if a path refers to a file of a thread. Browsers display or save such files by URL."""
     if not path.startswith(THREADS):
         return False
     segments = path.split("/")

@@ -133,7 +133,9 @@ class ChatOutages:
             assert len(peer.shown()) == 2
 
     async def test_after_failures_and_an_outage_every_reply_appears_in_order(self, peer: Peer, tmp_path: Path) -> None:
-        """Replies appear once if the platform has idempotency keys. Otherwise, repeats are marked."""
+        """Replies appear once if the platform has idempotency keys. Otherwise, repeated replies are marked as
+        repeats.
+        """
         needs(peer, "weather")
         peer.server.troubles.extend(STORM)
         async with delivering(peer, tmp_path) as out:
@@ -209,7 +211,7 @@ class ChatOutages:
         assert [(asked.name, asked.argument) for asked in inbox.requests] == [("stop", "all")]
 
     async def test_late_deliveries_in_reverse_order_are_not_lost(self, peer: Peer, inbox: Inbox) -> None:
-        """If the platform numbers its messages, they keep that order."""
+        """If the platform numbers its messages, they are delivered in the order in which they were written."""
         needs(peer, "people", "weather")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")

@@ -1,4 +1,4 @@
-"""The other side of a chat adapter in its contract tests, and an inbox that records the adapter's calls."""
+"""The platform side of a chat adapter in contract tests, and an inbox that records the adapter's calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence

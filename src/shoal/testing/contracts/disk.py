@@ -91,7 +91,7 @@ class DiskContract:
             await self.run(bounded, workspace, f"head -c 40M /dev/zero > one; {FOREVER}")
 
     async def test_too_many_files_exceed_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        """Empty files and directories count too."""
+        """Empty files and directories count toward the limit too."""
         with pytest.raises(FolderFull, match="files and folders, more than the limit of 300"):
             await self.run(bounded, workspace, f"mkdir d; for i in {{1..400}}; do : > d/$i; done; {FOREVER}")
 
@@ -112,7 +112,7 @@ class DiskContract:
     async def test_sparse_files_and_hard_links_count_by_their_content(
         self, bounded: BoundedSandbox, workspace: Path
     ) -> None:
-        """A sparse file counts only its content. A file with several hard links counts once."""
+        """For a sparse file, only the content counts. A file with several hard links counts once."""
         with (workspace / "sparse").open("wb") as file:
             file.truncate(100 * BYTES_MAX)
         (workspace / "one").write_bytes(bytes(MEBIBYTE))
@@ -130,7 +130,7 @@ class DiskContract:
         assert b"Files cannot grow until the problem is fixed" in grown.stderr
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
-        (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # the sandbox may have stopped it one file after the limit
+        (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # the command may have stopped one file after the limit
         with pytest.raises(FolderFull, match="limit of 16 MiB"):
             await bounded.require_room((Mount(workspace, "/workspace", writable=True),))
         await self.run(bounded, workspace, "rm f*")

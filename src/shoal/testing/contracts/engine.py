@@ -57,7 +57,7 @@ class Recorder:
         self._held.pop(held).set()
 
     async def advance(self, thread: ThreadId) -> None:
-        """Record an advance. While the thread is held, wait."""
+        """Record an advance, and wait while the thread is held."""
         self.starts.append(thread)
         self.running[thread] += 1
         self.most_at_once[thread] = max(self.most_at_once[thread], self.running[thread])
@@ -84,11 +84,11 @@ class Recorder:
             await self._changed.wait_for(holds)
 
     async def started(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until advances of the thread have started `times` times."""
+        """Wait until the thread has started to advance `times` times."""
         await self.until(lambda: self.starts.count(asked) >= times)
 
     async def ended(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until advances of the thread have returned `times` times."""
+        """Wait until the thread has finished advancing `times` times."""
         await self.until(lambda: self.ends.count(asked) >= times)
 
     async def _tell(self) -> None:

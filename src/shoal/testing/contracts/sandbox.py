@@ -58,7 +58,7 @@ class Witness:
         self.started.set()
 
     def has_ended(self) -> bool:
-        """Return True if the process has ended. Waits up to ENDING_MILLISECONDS for it to end."""
+        """Wait up to ENDING_MILLISECONDS for the process to end, and return True if it has ended."""
         ends = select.poll()
         ends.register(self._pipe, 0)
         return bool(ends.poll(ENDING_MILLISECONDS))

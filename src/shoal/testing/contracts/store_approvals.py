@@ -1,4 +1,4 @@
-"""Contract tests for approvals. An approval is decided once, used once, and ends with its turn or when it expires."""
+"""Contract tests for approvals. An approval is decided once and used once. It ends with its turn or when it expires."""
 
 import asyncio
 from datetime import timedelta

@@ -57,7 +57,7 @@ async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadI
 
 
 async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
-    """Deliver all due posts and assert that this one is among them."""
+    """Deliver all due posts and assert that `post_id` is among them."""
     names: list[str] = []
     while rows := await store.outbox.claim(["web"], 10, 60.0):
         for row in rows:
@@ -222,7 +222,6 @@ class BookkeepingRules:
         assert await store.outbox.depth() == 4
 
     async def test_the_age_of_a_late_post_counts_from_its_delivery(self, store: Store, clock: ManualClock) -> None:
-        """The age of a post is counted from its delivery."""
         await store.outbox.put(post("late"))
         row = await claimed_one(store)
         await store.outbox.retry(row, clock.now() + timedelta(days=DAYS), "away")

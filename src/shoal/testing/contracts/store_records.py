@@ -63,7 +63,7 @@ class RecordRules:
     # ---- ledger and settings ----
 
     async def test_usage_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
-        """An unknown price is None and not 0."""
+        """An unknown price is None, not 0."""
         lease = await opened(store)
 
         async def spend(identity: str, model: str, usd: float | None) -> None:

@@ -53,7 +53,7 @@ class FakeServices:
 class FakeSandbox:
     """A `Sandbox` that records commands without running them.
 
-    It returns the given results in order, and empty results after them.
+    It returns the given results in order, followed by empty results.
     """
 
     name = "fake"

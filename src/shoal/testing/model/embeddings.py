@@ -1,6 +1,6 @@
 """The server side of embedding APIs. Texts that share words, in any inflection, have similar vectors.
 
-Short words have little weight, because any two texts share some.
+Short words have little weight, because any two texts share a few of them.
 """
 
 import hashlib

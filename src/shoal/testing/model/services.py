@@ -696,9 +696,7 @@ SERVICES = {
         ),
     )
 }
-"""Services by name. For a quirk that Shoal must learn from the rejection, the model's name is chosen not to reveal the
-quirk.
-"""
+"""Services by name. If Shoal must learn a quirk from a rejection, the model's name does not reveal that quirk."""
 
 
 class Strict:

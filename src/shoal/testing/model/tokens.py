@@ -36,8 +36,8 @@ class PromptCache:
         return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
 
     def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:
-        """Return the numbers of total, read and written tokens of a prompt. Only prefixes that end at a cache mark are
-        cached.
+        """Return the number of tokens in a prompt, the number read from the cache, and the number written to it. Only
+        prefixes that end at a cache mark are cached.
         """
         parts = marked.split(MARK)
         prompt = b"".join(parts)

@@ -24,7 +24,7 @@ def shown_runs(text: str, *, html: bool, break_: str) -> list[Run]:
     if not html:
         parser.disable(["html_block", "html_inline"])
     plain, out = frozenset[str](), list[Run]()
-    # The next number of each open list. Only the number of its first item counts (spec.commonmark.org, 5.3).
+    # The next number of each open list. A list's first number determines all others (spec.commonmark.org, 5.3).
     numbers: list[int] = []
     for token in parser.parse(text):
         if token.type == "inline":

@@ -21,7 +21,7 @@ _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
 
 
 class BotSession(msgspec.Struct):
-    """A gateway session with the events that were delivered so far. The position of an event is its sequence number."""
+    """A gateway session and the events delivered in it. The position of an event is its sequence number."""
 
     id: str
     events: list[tuple[str, Given]]
@@ -149,7 +149,7 @@ class FakeGateway(LoopbackSocket):
         await asyncio.sleep(0)
 
     async def _replay(self, session: BotSession, line: Line, seq: int) -> None:
-        """Send the events after `seq`, including those that happen meanwhile, and then new ones as they happen."""
+        """Send the events after `seq`, then new events as they happen, without a gap."""
         while seq < len(session.events):
             name, data = session.events[seq]
             seq += 1

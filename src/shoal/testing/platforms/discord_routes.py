@@ -107,7 +107,7 @@ class Routes:
         return self.world.channel(thread)
 
     def open_in_forum(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Open a forum thread with its first message. Both get the same id."""
+        """Open a forum thread with its first message. The thread and the message get the same id."""
         room, given = self.world.room(ids[0]), _object(asked)
         if room.type not in (15, 16):
             raise Refusal(50024)

@@ -83,7 +83,9 @@ class Sent(msgspec.Struct):
 
 
 class Room(msgspec.Struct):
-    """A channel. `type` is 0 in a server, 1 for a direct channel, and 11 for a thread in the channel `parent`."""
+    """A channel. `type` is 0 for a server channel, 1 for a direct channel, and 11 for a thread in the channel
+    `parent`.
+    """
 
     id: str
     type: int = 0

@@ -107,7 +107,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def message(self, sent: Sent, *, whole: bool = True) -> Given:
-        """Return a message object. If `whole` is set, it includes the message that it replies to."""
+        """Return a message object. If `whole` is set, the object includes the message that was replied to."""
         edited: Json = self.time(sent.at + sent.edits) if sent.edits else None
         described: Given = {
             "id": sent.id, "channel_id": sent.channel, "author": self.user(sent.user), "content": sent.raw,

@@ -99,7 +99,7 @@ def _read(given: Given) -> _Message:
 def check_message(given: Given, times: Mapping[str, str]) -> Parts:
     """Parse a message. Raises Refused if it is invalid.
 
-    `times` maps the name of each message that may be quoted to the time of its last update.
+    `times` maps the name of each quotable message to the time of its last update.
     """
     message = _read(given)
     too_long = len(message.text) > TEXT_CHARS_MAX or len(msgspec.json.encode(given)) > MESSAGE_BYTES_MAX

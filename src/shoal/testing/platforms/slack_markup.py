@@ -1,8 +1,8 @@
 """Render Slack's mrkdwn as people see it.
 
-Style marks apply only at word boundaries. A zero-width space counts as one. The wide forms of `*`, `_`, `` ` `` and `>`
-also work. Marks cannot be escaped, but the fallback text of an invalid time is shown literally. A soft hyphen prevents
-`>` from starting a quote. Slack accepts all markup and shows unpaired marks literally.
+Style marks apply only at word boundaries. A zero-width space counts as a word boundary. The wide forms of `*`, `_`, ``
+` `` and `>` also work. Marks cannot be escaped, but the fallback text of an invalid time is shown literally. A soft
+hyphen prevents `>` from starting a quote. Slack accepts all markup and shows unpaired marks literally.
 
 Sources: docs.slack.dev/messaging/formatting-message-text and, for its gaps, yhatt/jsx-slack,
 docs/about-escape-and-exact-mode.md.

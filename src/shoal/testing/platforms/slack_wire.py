@@ -94,7 +94,7 @@ def parameters_of(called: Called, method: str) -> Given:
 
 
 def _plain(name: str, value: str) -> Json:
-    """Decode the form fields that contain JSON."""
+    """Decode the value of a form field if the field contains JSON."""
     if name not in ("blocks", "metadata", "files", "attachments", "prompts", "chunks"):
         return value
     try:

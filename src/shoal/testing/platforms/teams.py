@@ -23,7 +23,7 @@ TENANT = "11111111-1111-1111-1111-111111111111"
 BOT = f"28:{APP_ID}"
 ISSUER = "https://api.botframework.com"
 PAYLOAD_BYTES_MAX = 28 * 1024
-"""Maximum size of a payload in UTF-16, not including Base64 pictures."""
+"""Maximum size of a payload in UTF-16 bytes, excluding Base64 pictures."""
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 INFO = "application/vnd.microsoft.teams.card.file.info"
@@ -275,7 +275,7 @@ class FakeTeams(FakePlatform):
         return ok({"token_type": "Bearer", "expires_in": 86399, "access_token": token})
 
     def forget_tokens(self) -> None:
-        """Invalidate every access token issued so far."""
+        """Invalidate all access tokens."""
         self._tokens.clear()
 
     async def _service(self, called: Called) -> Answered:

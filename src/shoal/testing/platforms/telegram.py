@@ -79,7 +79,7 @@ class FakeTelegram(FakePlatform):
     # ---- people ----
 
     def add_chat(self, chat: int, kind: str = "private", topics: tuple[int, ...] = ()) -> None:
-        """Add a chat. Groups have negative ids. `topics` are the ids of a forum's topics."""
+        """Add a chat. Groups have negative ids. `topics` lists the ids of a forum's topics."""
         self.chats[chat] = (kind, set(topics))
 
     async def says(
@@ -109,8 +109,9 @@ class FakeTelegram(FakePlatform):
     async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
         """Turn a group into a supergroup.
 
-        Both chats get a notice. Calls with the old id fail with an error that contains the new id. Message ids start
-        again in the supergroup. `told` selects the notices that the bot gets, and their order.
+        Both chats get a notice. Calls with the old id fail with an error that contains the new id. Message ids restart
+        in the supergroup. `told` selects the notices that the bot gets, and their order: 0 is the old chat's notice and
+        1 is the new chat's.
 
         Sources: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
         """
@@ -120,7 +121,7 @@ class FakeTelegram(FakePlatform):
         await self.migrates_again(old, new, told=told)
 
     async def migrates_again(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
-        """Send the notices of a migration again. It need not be the latest migration."""
+        """Send the notices of a migration again, not necessarily those of the latest one."""
         notes = ((old, "group", {"migrate_to_chat_id": new}), (new, "supergroup", {"migrate_from_chat_id": old}))
         for number in told:
             chat, kind, note = notes[number]
@@ -153,7 +154,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("my_chat_member", {**change, "old_chat_member": was, "new_chat_member": is_now})
 
     async def sends(self, chat: int, content: Given, *, user: int = 7, topic: int = 0, reply_to: int = 0) -> int:
-        """Send a message without text as a person. `content` contains its other fields, such as a sticker."""
+        """Send a non-text message as a person. `content` contains the fields of the message, such as a sticker."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to))
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user)}
         message.pop("text", None)

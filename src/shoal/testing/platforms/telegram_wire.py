@@ -1,4 +1,4 @@
-"""Requests and responses of the Telegram Bot API, for its fake."""
+"""Requests and responses of the fake Telegram Bot API."""
 
 from collections.abc import Mapping
 

@@ -52,7 +52,7 @@ class Change(NamedTuple):
 
 
 class _UnifiedText(NamedTuple):
-    """A text whose line endings are all LF. `pairs` lists the positions in `plain` that were CRLF in `original`."""
+    """Text with LF line endings only. `pairs` lists the positions in `plain` that were CRLF in `original`."""
 
     plain: str
     original: str
@@ -403,7 +403,7 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
         replace_all: Annotated[bool, "Replace every occurrence. Otherwise the text must occur once."] = False,
     ) -> Invocation:
         """Replace text in a file. Read the file first. old_string must match exactly, including white space, and occur
-        only once: include enough of the lines around it, or set replace_all.
+        only once. Include enough of the lines around it to make it unique, or set replace_all.
         """
         return _planned_edit("edit", context, locks, path, old_string, new_string, replace_all=replace_all)
 

@@ -203,8 +203,8 @@ def read_artifact_tool(
             Meta(max_length=500),
         ] = "",
     ) -> Invocation:
-        """Read a stored result of which you have seen only an excerpt. Use offset and limit to read a part of it, or
-        grep to show only the lines that contain a text.
+        """Read a stored result when you have seen only an excerpt of it. Use offset and limit to read a part of it, or
+        grep to show only the lines that contain a given text.
         """
         name = artifact.strip().lower()
         if name not in (LOG, CONTEXT) and not 8 <= len(name) <= DIGEST_CHARS:

@@ -150,10 +150,10 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         as_file: Annotated[str, "File name, such as report.md, if asked to send a long text as a file."] = "",
     ) -> Invocation:
         """Send a message to people now, in this conversation or in another channel. In this conversation, use it before
-        your turn ends, or instead of your final text. What you send to this conversation counts as your answer.
+        your turn ends, or instead of your final text. A message to this conversation counts as your answer.
         """
         if not text.strip() and not file:
-            raise ToolError("The message is empty. Pass a text or a file.")
+            raise ToolError("The message is empty. Pass text or a file.")
         if as_file and not text.strip():
             raise ToolError("The file has no text. Pass `text`, or a path as `file`.")
         if not as_file:

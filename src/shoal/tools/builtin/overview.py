@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TURNS_MAX, FAULTS_MAX = 60, 20
 """Maximum number of turns, and of failed turns, in the lists. The counts include every turn."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
-"""Limits of the tool's result: maximum number of turns, and maximum number of lines in each other list."""
+"""Maximum number of turns, and of lines in each other list, in the tool's result."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
 """Maximum number of events in a conversation that are read to find the cause of an approval request."""
@@ -122,7 +122,7 @@ class Overview(msgspec.Struct, frozen=True):
     turns, faults: the newest turns and the newest failed turns, newest first.
     calls, usd: number and cost of model calls in all conversations. `usd` is null if no call has a price.
     waiting: pending approvals.
-    coming: upcoming runs in order of time.
+    coming: upcoming runs in chronological order.
     coming_soon: number of runs that are due within a day.
     coming_total: number of all upcoming runs.
     """
@@ -188,8 +188,8 @@ async def look(
 
 
 async def _question(store: Store, taint_of: TaintOf, approval: Approval) -> OpenQuestion:
-    """Convert a pending approval. Only READ_MAX events of the thread are read. If it may have more, the cause of
-    the call counts as untrusted.
+    """Convert a pending approval. At most READ_MAX events of the thread are read. If the thread may have more, the
+    cause of the call counts as untrusted.
     """
     events = await store.journal.events(approval.thread, limit=READ_MAX)
     is_known = len(events) < READ_MAX and not approval.needs_trust

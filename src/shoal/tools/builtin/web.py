@@ -35,7 +35,7 @@ from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, pl
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
 NOT_OF_PAGES = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
-"""Python codecs that are rejected as the charset of a page. They are not charsets, and may be very slow."""
+"""Python codecs that are rejected as the charset of a page, because they are not charsets and may be very slow."""
 RESULTS_MAX = 20
 LINKS_MAX = 256
 """Maximum number of links from a page to its own site that may be read without approval."""
@@ -133,7 +133,7 @@ def web_search_tool(
         answer = await _fetch(fetcher, FetchRequest(url, headers=(("Accept", "text/html"),)))
         if answer.status != 200:
             raise ToolError(
-                "DuckDuckGo rejects searches at the moment. Set tools.brave_api_key to use Brave Search instead."
+                "DuckDuckGo is rejecting searches at the moment. Set tools.brave_api_key to use Brave Search instead."
             )
         return await asyncio.to_thread(duckduckgo_results, answer.body)
 
@@ -227,7 +227,7 @@ def _named(page: Fetched, asked: str) -> str:
 def page_text(page: Fetched, name: str) -> str:
     """Convert at most FETCH_BYTES_MAX bytes of a page to text.
 
-    Raises ToolError if the page is not text. Its message calls the page `name`.
+    Raises ToolError if the page is not text. The error message calls the page `name`.
     """
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:

@@ -10,7 +10,7 @@ export const DECISIONS = { allow: "runs", ask: "asks", deny: "denied" };
 
 /** Descriptions of calls without a rule, by effect. The texts are the same as in `shoal.permissions.effects`. */
 const EFFECTS = {
-  read: "reading the agent's own folders and memory, the current conversation, the web and MCP servers",
+  read: "reading the agent's own folders and memory, this conversation, the web and MCP servers",
   contained: "changes that /undo can revert, and commands in a sandbox without network access",
   outward: "calls that send something outside this machine or this conversation",
   lasting: "changes that /undo cannot revert",
