@@ -355,7 +355,7 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
         todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
         return warn(
             check,
-            "everyone can talk to agents there, and a daily limit per untrusted person, or for all of them, is missing.",
+            "everyone can talk to agents there, and a daily limit per untrusted person or for all of them is missing.",
             todo,
         )
     return ok(
