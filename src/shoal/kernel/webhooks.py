@@ -139,7 +139,9 @@ class Delivery(msgspec.Struct, frozen=True):
 async def first_delivery(
     settings: Settings, proved: Sequence[Proof], place: str, now: datetime, repeat_seconds: float | None = None
 ) -> Delivery | None:
-    """Return the first delivery of a call, which may be this one. Return None if the call must be rejected.
+    """Return the first delivery of a call, which may be this one.
+
+    Return None if the call repeats a delivery that is too old or came to another URL.
 
     `proved` contains at least one proof of the call, strongest first. `place` is the URL of the call. A body with
     only a bearer secret counts as a new call after `repeat_seconds`, or never if that is None. The delivery is

@@ -61,6 +61,8 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
 @OF_DAY
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
     """Replace ENTRY with TEXT. 'memory undo' restores ENTRY."""
+    if not text.strip():
+        raise click.UsageError("TEXT is empty. To remove the entry, run `shoal memory forget`.")
     files = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
     file = next((memory_file for memory_file in files if memory_file.scope == scope), None)
     if file is None:
@@ -69,10 +71,8 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
         )
     lines, wanted = file.text.splitlines(), entry_key(entry)
     places = [at for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
-    if not places or not text.strip():
-        raise NotFound(
-            f"{file.path} has no entry {entry[:200]!r}, or TEXT is empty. `shoal memory show` shows its entries."
-        )
+    if not places:
+        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows its entries.")
     for at in places:
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}

@@ -118,6 +118,12 @@ def test_memory_is_forgotten_and_restored(shoal: Shoal, home: Path) -> None:
     assert file.read_text() == "- likes tea\n- has a boat\n"
     assert "Nothing is left" in shoal("memory", "undo").out
     assert shoal("memory", "forget", "likes coffee").code == 1
+    assert shoal("memory", "amend", "Likes tea.", "likes green tea").code == 0
+    assert "likes green tea" in shoal("memory", "show").out
+    empty = shoal("memory", "amend", "likes green tea", " ")
+    assert (empty.code, "TEXT is empty" in empty.err) == (2, True)
+    missing = shoal("memory", "amend", "likes coffee", "likes water")
+    assert (missing.code, "has no entry 'likes coffee'" in missing.err) == (1, True)
 
 
 def test_skills_are_listed_and_broken_ones_reported(shoal: Shoal, home: Path) -> None:
