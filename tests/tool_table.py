@@ -46,7 +46,7 @@ COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "in a tainted turn
 HARM = {
     "none": "unchanged",
     "file": "asks outside the workspace, and for files that other programs execute",
-    "command": "asks unless it is known to be harmless, or is contained in a turn without untrusted people",
+    "command": "asks, unless the command is known to be harmless, or is *contained* and no untrusted person takes part",
 }
 NAMES = {"query": "unchanged", "address": "asks unless the URL is known"}
 ADDRESS_ALONE = "runs if a known URL is its only argument; otherwise asks"
@@ -84,7 +84,7 @@ def effects() -> str:
 
 
 def effect(tool: Traits) -> str:
-    more = [*(["asks another system"] if tool.open_world else []), *(["can be staged"] if tool.can_stage else [])]
+    more = [*(["queries another system"] if tool.open_world else []), *(["can be staged"] if tool.can_stage else [])]
     return f"{tool.effect} ({', '.join(more)})" if more else tool.effect
 
 

@@ -56,7 +56,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 GARBAGE_THRESHOLDS = (5_000, 20, 10)
 """Thresholds of the garbage collector.
 
-Between collections, garbage in cycles, such as closed connections, may take one or two megabytes.
+Between collections, cyclic garbage, such as closed connections, can occupy one or two megabytes.
 """
 
 _M_ARENA_MAX = -8

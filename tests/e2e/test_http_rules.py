@@ -145,7 +145,7 @@ async def test_a_profile_in_use_cannot_be_deleted(stand: Stand) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        ({"list": "allow", **subject("ls"), "profile": "standard"}, 409, "is built in."),
+        ({"list": "allow", **subject("ls"), "profile": "standard"}, 409, "is built in and cannot be changed."),
         ({"list": "allow", **subject("ls"), "profile": "nosuch"}, 400, "Profiles: "),
         ({"list": "allow", **subject("ls"), "agents": ["nosuch"]}, 404, "No agent"),
         ({"list": "allow", "subject": {"what": "tool", "text": "nosuch"}}, 400, "No tool"),

@@ -231,7 +231,7 @@ async def test_a_limit_in_dollars_needs_a_price(tmp_path: Path) -> None:
         ):  # fmt: skip
             with pytest.raises((InvalidInput, NotFound), match=r"No thread|does not exist|No permission profile"):
                 await comparisons(world).begin(wrong, 1.0)
-        with pytest.raises(InvalidInput, match="Specify either a thread"):
+        with pytest.raises(InvalidInput, match="Specify exactly one of these"):
             await comparisons(world).begin(Wanted("other"), 0.0)
 
 

@@ -159,7 +159,7 @@ async def test_a_turn_fails_with_one_sentence_when_the_outage_limit_has_passed(t
         events = await world.journal()
         assert (events[-1].at - events[0].at).total_seconds() >= 300
         await world.is_quiet()
-        assert "was not available" in world.chat.texts(world.ada.thread)[0]
+        assert "did not become available" in world.chat.texts(world.ada.thread)[0]
 
 
 @pytest.mark.parametrize("wait", ["9" * 400 + "s", "99999999999h"])

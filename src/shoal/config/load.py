@@ -234,7 +234,7 @@ def is_live(path: tuple[str, ...]) -> bool:
 def parse_variable(path: tuple[str, ...], text: str) -> object:
     """Parse the value of an environment variable as TOML. If the result is not valid for the key, return the text.
 
-    A list may also be written as text that is separated by commas.
+    A list can also be given as comma-separated text.
     """
     hint = hint_at(path)
     value: object = text

@@ -187,7 +187,7 @@ class CrashLog:
         """Like `during`, but isolate events that have crashed the process before.
 
         Each of these events runs alone until it ends or ALONE_SECONDS have passed. If the process crashes again, the
-        crash is not counted for events that were still waiting.
+        crash does not count against events that were still waiting.
         """
         if not self._deaths(_digest(key)):
             with self.during(key):

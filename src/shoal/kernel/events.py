@@ -55,7 +55,7 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn started. If the turn could not be opened, it has no asker."""
+    """A turn started. `asker` is None if the turn could not be opened."""
 
     type: ClassVar[str] = "turn_started"
     agent: str

@@ -1,7 +1,7 @@
 """Memory files and daily notes: their paths and their format.
 
-Memory from a direct conversation is private to its person, even in a shared file. A private line ends with the
-comment `<!-- only PERSON -->` and never appears in another person's prompt.
+Memory from a direct conversation is private to the person in that conversation, even in a shared file. A private line
+ends with the comment `<!-- only PERSON -->` and never appears in another person's prompt.
 """
 
 from collections import Counter

@@ -383,9 +383,9 @@ class AnswerReader:
         return ModelDone(message, stop, self.usage, "".join(self.thoughts), whole_text(self.model))
 
     def _unknown_answer(self) -> ModelFailed:
-        """Return the failure for a response in an unknown form.
+        """Return the failure for a response in an unknown format.
 
-        A complete response is not retried, because a retry would return the same form.
+        A complete response is not retried, because a retry would return the same format.
         """
         from shoal.models.failures import redact
 

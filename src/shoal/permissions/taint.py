@@ -93,7 +93,7 @@ class TaintState(msgspec.Struct, frozen=True):
                 return self
 
     def within(self, window_seq: int) -> "TaintState":
-        """Remove the sources in events below `window_seq`, which have left the window."""
+        """Return this state without the sources from events before `window_seq`, which are no longer in the window."""
         sources = tuple(source for source in self.sources if source.seq >= window_seq)
         return msgspec.structs.replace(self, sources=sources)
 
@@ -238,9 +238,9 @@ def gate(
 ) -> tuple[Decision, str]:
     """Tighten a decision if the turn is tainted.
 
-    Returns the decision and the reason for people. The reason is empty if taint changed nothing. Actions that a
-    `trusted_allow` rule of the profile matches are exempt. An opaque action is exempt only if such a rule names it
-    explicitly.
+    Returns the decision, and the reason to show to people. The reason is empty if taint did not change the decision.
+    Actions that a `trusted_allow` rule of the profile matches are exempt. An opaque action is exempt only if such a
+    rule names it explicitly.
     """
     if not taint.active or decision == "deny":
         return decision, ""

@@ -102,10 +102,11 @@ class GroupMembership(NamedTuple):
 
 
 class Starter:
-    """A thread in cgroups. The processes that it starts are in the same cgroups. Serves one command at a time.
+    """An OS thread that has joined cgroups. Processes that it starts are in the same cgroups. Serves one command at a
+    time.
 
-    A shell that joins two groups and execs the command takes 1 ms of CPU, and the kernel briefly stops everything
-    else when a process changes its group. The thread joins only once.
+    The thread joins only once. Otherwise, a shell would have to join the groups for each command. That takes 1 ms of
+    CPU, and the kernel briefly pauses other processes at every join.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:

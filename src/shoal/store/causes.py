@@ -1,4 +1,4 @@
-"""Callbacks for stored objects that start turns and must learn the outcome."""
+"""Callbacks that report the outcome of a turn to the stored object that started it, such as a trigger."""
 
 from datetime import datetime
 

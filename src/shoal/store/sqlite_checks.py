@@ -38,7 +38,9 @@ def refuse_what_is_no_file(path: Path) -> None:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a read-only connection. Raises StoreCorrupt if the path is not a regular file, and sqlite3.Error."""
+    """Open a read-only connection. Raises StoreCorrupt if the path is not a regular file, or sqlite3.Error if it cannot
+    be opened.
+    """
     refuse_what_is_no_file(path)
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)

@@ -39,7 +39,7 @@ def loose_value(text: str) -> object:
     if _AFTER.fullmatch(text, reader.at) is not None:
         return value
     if reader.value(0) != value or _AFTER.fullmatch(text, reader.at) is None:  # some servers send the value twice
-        raise ValueError("text follows the end")
+        raise ValueError("unexpected text after the value")
     return value
 
 

@@ -80,7 +80,7 @@ class _Download:
 
 
 class Attachments:
-    """Downloads and examines the files of prompts while `run` is active. Taints files from untrusted people.
+    """Downloads and examines the files attached to prompts while `run` is active. Taints files from untrusted people.
 
     A feature that recognizes speech sets `transcribe`.
     """

@@ -300,7 +300,7 @@ class CommandRouter:
         number = (await self._numbers.of(asked.thread, [latest]))[latest]
         info = await self._store.journal.thread(latest)
         title = f" {short_line(info.title)}" if info is not None and info.title else ""
-        return f"This is your last conversation here: `#{number}`{title} (`{latest}`)."
+        return f"Your most recent conversation here: `#{number}`{title} (`{latest}`)."
 
     async def status(self, asked: CommandRequest) -> str:
         """Answer /status. Shows today's model usage only if the audience may see it."""

@@ -194,7 +194,7 @@ def mail_parts(content: bytes) -> Iterator[DocumentPart]:
     head = [f"{name}: {message[name]}" for name in ("From", "To", "Cc", "Date", "Subject") if message[name]]
     names = [part.get_filename() or "" for part in message.iter_attachments()]
     head += [f"Attached: {', '.join(name for name in names if name)}"] if any(names) else []
-    yield DocumentPart("head", "headers of the message", "\n".join(head))
+    yield DocumentPart("head", "message headers", "\n".join(head))
     body = message.get_body(("plain", "html"))
     if not isinstance(body, EmailMessage):
         return

@@ -88,7 +88,7 @@ TURNS_KEPT_MAX = 256
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
-"""Programs that change no file, provided that the permission rules consider the command harmless."""
+"""Programs that do not change files if the permission rules classify the command as harmless."""
 NOT_UPHELD = "The person who approved this call can no longer approve it."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"

@@ -50,10 +50,10 @@ _RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
 
 
 def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath | None:
-    """Resolve the links of an absolute path in an action. Missing parts are kept.
+    """Resolve the symlinks in an action's absolute path. Components that do not exist are kept.
 
-    Returns None for a loop of links, for a path that differs between processes, and for a host path that commands
-    cannot see.
+    Returns None for a symlink loop, for a path that differs between processes, and for a host path that commands cannot
+    see.
     """
     if mapped and path.startswith(_HOST):
         return None

@@ -123,7 +123,10 @@ class MarkedFiles:
         return marks.sources_of(change_times(file)) if marks.spans else {}
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
-        """Taint changes below the folders since `began_ns`, in nanoseconds since 1970. Raises StoreError."""
+        """Mark everything that changed in these folders since `began_ns` as tainted by `source`.
+
+        `began_ns` is in nanoseconds since 1970. Raises StoreError.
+        """
         span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), short_source(source))
         for folder in folders:
             await self._change(folder, lambda marks: marks.with_span(span))

@@ -300,7 +300,7 @@ class ContextBuilder:
         window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
-        # Round the learned factor up to quarters, so that small changes do not alter the request's prefix.
+        # Round the learned factor up to the next quarter, so that small changes do not alter the request's prefix.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
         if prefix.units > WHOLE_SHARE * total:
             prefix = self._fitted(system, tools, int(FITTED_SHARE * total))

@@ -10,7 +10,7 @@ from shoal.kernel.records import NewPost
 BUTTON_BYTES_MAX = 64
 """Maximum size of a button's value that every platform accepts. Telegram has the lowest limit (`callback_data`)."""
 ANSWERS_AGAIN = "The model is available again."
-GAVE_UP = "The model was not available in time."
+GAVE_UP = "The model did not become available in time."
 STOPPED = "Stopped while waiting for the model."
 
 _KEPT = "Your message is saved. I will retry until {until:%H:%M} UTC and answer here."

@@ -282,7 +282,9 @@ def is_unlisted(asker: Asker) -> bool:
 
 
 LOW_SHARE = 1 / 3
-"""Share of the estimated tokens below which a usage report is implausible. Few texts have so few tokens."""
+"""Share of the estimated tokens below which a usage report is implausible. Real texts rarely have so many fewer tokens
+than estimated.
+"""
 LOW_TOKENS_MIN = 200
 """Estimated tokens up to which any report is accepted, because small estimates are too inexact."""
 WINDOW_TOKENS_MAX = 10_000_000

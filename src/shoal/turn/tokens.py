@@ -144,7 +144,7 @@ class Calibration:
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self.windows: OrderedDict[str, int] = OrderedDict()
-        """Window sizes learned from providers' errors, by model and readers."""
+        """Window sizes learned from providers' errors, by model and by the people who can read the thread."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:

@@ -445,7 +445,7 @@ async def test_another_directory_is_accepted_only_if_valid(start: Start, home: P
     (home / "thesis.tex").write_text("")
     terminal = start()
     await at(terminal, "Directory: ", str(tmp_path / "systemctl"))
-    assert "export" not in await at(terminal, "is a file. Choose another directory.")
+    assert "export" not in await at(terminal, "is not a directory. Choose a different location.")
     await at(terminal, "Directory: ", str(tmp_path / "fresh"))
     await at(terminal, f"export SHOAL_HOME={tmp_path / 'fresh'}")
 

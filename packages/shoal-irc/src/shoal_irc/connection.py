@@ -64,7 +64,7 @@ class Connection:
         self._writer.close()
         for _, waiting in self._unconfirmed.values():
             if not waiting.done():
-                waiting.set_exception(PlatformError("The connection to IRC broke.", outcome_unknown=True))
+                waiting.set_exception(PlatformError("The connection to IRC was lost.", outcome_unknown=True))
 
     async def register(self) -> None:
         own, offered = self._settings, set[str]()
@@ -190,7 +190,7 @@ class Connection:
                 self.send("PING", "shoal")
                 continue
             except (OSError, ValueError) as error:  # the connection broke, or the line is too long
-                raise PlatformError(f"The connection to {self._settings.server} broke: {error}.") from error
+                raise PlatformError(f"The connection to {self._settings.server} was lost: {error}.") from error
             if raw.endswith(b"\n"):
                 return raw
             raise PlatformError(f"{self._settings.server} closed the connection.")

@@ -3,8 +3,8 @@
 tools of the case    effect of a call
 -----------------    ---------------------------------------------------------------------------------------------
 recorded             No tool runs. The call returns its recorded result, or a note that none was recorded.
-sandbox              File tools run in a temporary workspace. `bash` also runs there if the sandbox isolates the
-                     machine and the network. The executor checks these calls like all others.
+sandbox              File tools run in a temporary workspace. `bash` also runs there if the sandbox isolates it
+                     from the machine and the network. The executor checks these calls like all others.
 """
 
 import asyncio

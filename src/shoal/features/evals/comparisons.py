@@ -183,7 +183,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         InvalidInput.
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
-            raise InvalidInput("Specify either a thread, a number of recent turns, or a tag.")
+            raise InvalidInput("Specify exactly one of these: a thread, a number of recent turns, or a tag.")
         route = self.spending.models.route(wanted.model)
         if wanted.profile:
             self.profiles.check(wanted.profile)

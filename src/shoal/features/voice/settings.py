@@ -40,7 +40,7 @@ class SpeechSettings(Section, frozen=True, kw_only=True):
     bytes_max: Annotated[int, Meta(ge=1024)] = 25_000_000
     """Maximum size of a recording to transcribe, in bytes. Most services accept 25 MB."""
     chars_max: Annotated[int, Meta(ge=50, le=4000)] = 2_000
-    """Maximum number of characters of a reply to speak. The written reply is always complete."""
+    """Maximum number of characters of a reply that are read aloud. The written reply is always complete."""
     usd_per_minute: Annotated[float, Meta(ge=0)] | None = None
     """Price per minute of transcribed audio in US dollars, if the model's price is unknown. Set it to 0 for a local
     model.

@@ -414,7 +414,7 @@ def target_of(thread: ThreadId) -> DiscordTarget:
     address = thread_address(thread)
     topic = address.thread.removeprefix(CHAIN)
     if not address.channel.isdecimal() or not topic.isdecimal():
-        raise PlatformError(f"{thread!r} is not a Discord thread. Discord's ids are numbers.", permanent=True)
+        raise PlatformError(f"{thread!r} is not a Discord thread. Discord's ids are numeric.", permanent=True)
     if topic != address.thread:
         return DiscordTarget(address.channel, answers=topic)
     if topic == WHOLE:

@@ -13,7 +13,7 @@ class DiscordServerSettings(Section, frozen=True, kw_only=True):
     """Settings of one Discord server. Empty values fall back to the account's settings."""
 
     threading: Literal["", "native", "reply", "channel"] = ""
-    """Scope of a conversation in this server, as in the account's `threading`."""
+    """Scope of a conversation on this server. Takes the same values as the account's `threading`."""
     agent: str = ""
     """Agent that answers in the server."""
 

@@ -28,7 +28,7 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     )
     """URL of the certificates for verifying events whose audience is a project number."""
     oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
-    """URL of the keys for verifying events whose audience is a URL, add-on events, and Pub/Sub pushes."""
+    """URL of the keys for verifying add-on events, Pub/Sub pushes, and events whose audience is a URL."""
     addon_account: str = ""
     """E-mail address of the service account that sends events of a Google Workspace add-on. If empty, these events are
     rejected.

@@ -142,7 +142,7 @@ class MatrixApi(PlatformHttp):
     async def fetch_media(self, address: str, bytes_max: int) -> bytes:
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
-            raise PlatformError("The file's URL is not a Matrix URL.", permanent=True)
+            raise PlatformError("The file's URL is not a valid mxc:// URL.", permanent=True)
         headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
         url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
         with Tolerating("M_UNRECOGNIZED"):
@@ -543,10 +543,10 @@ def message_text(event: MatrixEvent, content: EventContent, me: MatrixBot, *, ch
     elif content.msgtype == "m.location":
         body = f"[a location: {content.geo_uri} {_unquoted(content.body, answers=answers)}]"
     elif event.type in _CALLS:
-        body = "[a call, which is not supported]"
+        body = "[an unsupported call]"
     elif event.type in _LIVE_LOCATIONS:
         named = _unquoted(content.description or "", answers=answers)
-        body = f"[a live location, which is not supported: {named}]" if content.live else ""
+        body = f"[an unsupported live location: {named}]" if content.live else ""
     elif content.msgtype not in MEDIA | _WORDS:
         body = ""
     formatted = content.formatted_body.rpartition("</mx-reply>")[2]

@@ -32,7 +32,7 @@ REMEDIES = {
     errno.EEXIST: "Move the existing file or folder away.",
     errno.ENOTDIR: "Part of this path is a file, not a folder. Rename that file.",
     errno.EISDIR: "Shoal needs a file there. Move the folder away.",
-    errno.EINVAL: "Move the existing file or folder away.",
+    errno.EINVAL: "Move the existing file or folder somewhere else, then try again.",
     errno.ELOOP: "Remove the link that points to itself.",
 }
 """Remedies for operating system errors other than missing permissions, by error number."""

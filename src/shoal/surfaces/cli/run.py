@@ -179,7 +179,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
 """Packages whose log shows only warnings and errors."""
 QUIETER = ("psycopg", "procrastinate")
-"""Packages whose log shows only errors. Their warnings about lost connections are hidden, because Shoal reports outages
+"""Packages that log only errors. Their warnings about lost connections are hidden, because Shoal reports outages
 itself.
 """
 

@@ -24,7 +24,7 @@ def not_usable(root: Path) -> str:
     """
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if not there.is_dir():
-        return f"{there} is a file. Choose another directory."
+        return f"{there} is not a directory. Choose a different location."
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         return (
             f"You do not have permission to write to {root}. Choose another directory, or change the "

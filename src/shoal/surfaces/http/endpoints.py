@@ -3,13 +3,13 @@
     @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
     async def decide(orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest) -> Decided:
 
-The annotations define the call. Keyword-only parameters are query parameters, and `body` is a struct. A parameter
-with the same name as a part of the path receives that part. A parameter whose type is a service class receives that
-service (`shoal.services`). The return value is sent as JSON in the shape of its annotation, or of `answer`, which
-selects fields of a record. Validation, errors and the OpenAPI document are derived from the annotations.
+The annotations define the call. Keyword-only parameters are query parameters, and `body` is a struct. A parameter with
+the name of a path placeholder receives its value. A parameter whose type is a service class receives that service
+(`shoal.services`). The return value is sent as JSON in the shape of its annotation. If the route has an `answer` type,
+only the fields of that type are sent. Validation, errors and the OpenAPI document are derived from the annotations.
 
-The caller's token is checked here for all calls. It must have one of the endpoint's scopes, and access to the thread
-in the path. A confined token can make only calls whose path names a thread, and calls that filter their response
+The caller's token is checked here for all calls. It must have one of the endpoint's scopes, and access to the thread in
+the path. A confined token can make only calls whose path names a thread, and calls that filter their response
 (`narrows`).
 """
 

@@ -132,7 +132,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         "responses": {
             str(endpoint.status): {"description": summary, "content": content},
             "default": {
-                "description": "An error with its reason.",
+                "description": "An error response that states the reason.",
                 "content": {JSON: {"schema": {"anyOf": errors}}},
             },
         },

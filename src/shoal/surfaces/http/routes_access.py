@@ -494,9 +494,8 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
         raise InvalidInput("Specify either a `subject` or a `pattern`.")
     if body.profile in BUILT_IN:
         raise Conflict(
-            f"The profile {body.profile} is built in. Add the rule for agents, or copy the "
-            "profile: "
-            f"`shoal permissions copy {body.profile} NAME`."
+            f"The profile {body.profile} is built in and cannot be changed. Add the rule to agents instead, "
+            f"or copy the profile: `shoal permissions copy {body.profile} NAME`."
         )
     if body.profile and body.agents:
         raise InvalidInput("Specify either agents or a profile, not both.")

@@ -91,7 +91,8 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
         more = ", …" if len(places) > LINES_NAMED_MAX else ""
         raise ToolError(
             f"old_string occurs {len(places)} times in {shown} (lines {', '.join(map(str, lines))}{more}). "
-            "Add lines around it to make it unique, or set replace_all to change all of them."
+            "Include more of the surrounding lines in old_string to make it unique, or set replace_all to "
+            "replace every occurrence."
         )
     same = _shared(old, new)
     rest = _shared(old[same:][::-1], new[same:][::-1])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TURNS_MAX, FAULTS_MAX = 60, 20
 """Maximum number of turns, and of failed turns, in the lists. The counts include every turn."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
-"""Maximum number of turns, and of lines in each other list, in the tool's result."""
+"""Maximum number of turns in the tool's result, and of lines in each of its other lists."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
 """Maximum number of events in a conversation that are read to find the cause of an approval request."""

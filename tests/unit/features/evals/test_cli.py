@@ -11,7 +11,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 THREAD = "terminal:ask:mine"
 SAVE = f"cases save {THREAD} --name tells-the-time"
 WRONG = (
-    ("compare --model demo", "Specify either a thread, a number of recent turns, or a tag."),
+    ("compare --model demo", "Specify exactly one of these: a thread, a number of recent turns, or a tag."),
     ("compare --model nope --last 1", "No provider has the model 'nope'."),
     ("compare --model demo --thread terminal:ask:none", "Thread terminal:ask:none does not exist."),
     ("compare --model demo --tag none", "No thread has #none in its title."),

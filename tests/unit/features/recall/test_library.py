@@ -73,7 +73,7 @@ DOCUMENTS = {
         ("slide 2", "High tide"),
     ),
     "page.html": (b"<html><script>no()</script><h2>Tides</h2><p>Low at six</p></html>", ("section “Tides”", None)),
-    "letter.eml": (b"From: ada@x.test\r\nSubject: hi\r\n\r\nThe fee is due.\r\n", ("headers of the message", None)),
+    "letter.eml": (b"From: ada@x.test\r\nSubject: hi\r\n\r\nThe fee is due.\r\n", ("message headers", None)),
     "notes.txt": (b"one\n\ntwo\n", ("line 1", "one\ntwo")),
 }
 

@@ -119,10 +119,13 @@ def test_an_unusable_home_is_reported(shoal: Shoal, home: Path) -> None:
     home.write_text("a file")
     ran = shoal("setup")
     assert ran.code == 1
-    assert f"{home} is a file. Choose another directory" in ran.out
+    assert f"{home} is not a directory. Choose a different location" in ran.out
     home.unlink()
     (home.parent / "file").write_text("")
-    assert not_usable(home.parent / "file/home") == f"{home.parent / 'file'} is a file. Choose another directory."
+    assert (
+        not_usable(home.parent / "file/home")
+        == f"{home.parent / 'file'} is not a directory. Choose a different location."
+    )
 
 
 def test_a_port_in_use_is_reported_and_not_written(shoal: Shoal, home: Path) -> None:

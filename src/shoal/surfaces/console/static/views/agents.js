@@ -211,7 +211,7 @@ function NewAgent({ reload }) {
         <label>Model (leave empty for the default) <input name="model" spellcheck="false" /></label>
       </div>
       <label>Instructions <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
-      <label>Create a channel for the agent in the same server or team as this channel (optional) <input name="beside" placeholder="discord:1234567890" spellcheck="false" /></label>
+      <label>Channel ID (optional). Shoal creates a channel for the agent in the same server or team <input name="beside" placeholder="discord:1234567890" spellcheck="false" /></label>
       <${Listens} />
       <p class="card-foot"><span class="faint">The agent starts as a copy of template/. Its workspace is a Git repository.</span><button type="submit" class="primary">Create agent</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

@@ -143,7 +143,8 @@ export function CallsCard({ calls, session }) {
   const staged = calls[0].item.staged;
   const [yes, no] = staged ? ["Do", "discard"] : ["Allow", "deny"];
   const all = staged && numbers.length === 1 ? "Do it" : `${yes} all${including}`;
-  const label = ticked ? `${yes} ${listed(chosen) || "none"}${chosen.length < numbers.length ? `, ${no} the rest` : ""}` : all;
+  const some = `${yes} ${listed(chosen)}${chosen.length < numbers.length ? `, ${no} the rest` : ""}`;
+  const label = !ticked ? all : chosen.length ? some : staged ? "Select actions to run" : "Select calls to allow";
   const canAlways = chosen.length > 0 && calls.every((call) => call.always || !chosen.includes(call.item.number));
   const asked = askedBy(calls[0]);
   return html`

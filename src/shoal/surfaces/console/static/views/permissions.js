@@ -24,7 +24,7 @@ export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
   const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. If no rule matches, the profile “standard” decides by the effect of the call, and other profiles deny the call." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. If no rule matches, the “standard” profile decides by the call's effect, and all other profiles deny the call." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Tester} found=${found} words=${words} />
         <${OwnRules} found=${found} reload=${reload} />
@@ -93,7 +93,7 @@ function OwnRules({ found, reload }) {
   return html`
     <section aria-label="Your rules" class="own-rules">
       <h2>Your rules</h2>
-      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a deny rule always wins." : "You have no rules yet. Profiles decide every action."}</p>
+      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a deny rule always wins." : "You have no rules yet, so the agents' profiles decide."}</p>
       <ul class="cards">${found.own.map((rule) => html`<${OwnRule} key=${rule.id} rule=${rule} found=${found} reload=${reload} />`)}</ul>
       ${isOwner() && (adding
         ? html`<div class="card"><${RuleForm} found=${found} reload=${reload} close=${() => setAdding(false)} /></div>`
@@ -150,7 +150,7 @@ function RuleForm({ rule, found, reload, close }) {
               : html`<label key=${what}>${label} <input name="text" required maxlength="900" spellcheck="false" autocomplete="off" placeholder=${example} defaultValue=${rule?.subject?.what === what ? rule.subject.text : ""} /></label>`}
           </div>
           ${!isTool && html`<label class="only" key=${`more ${what}`}><input type="checkbox" name="beginning" defaultChecked=${rule ? rule.subject.beginning : true} /> and ${more}</label>`}
-          ${what === "read" && html`<p class="faint">Commands can read files too. This rule covers tools that read, and files that a command names with <code>${"<"}</code>.</p>`}`}
+          ${what === "read" && html`<p class="faint">Commands can also read files. This rule covers only the tools that read files, and files that a command reads with <code>${"<"}</code>.</p>`}`}
       <div class="pair">
         <label>Decision <select name="list">${Object.entries(LISTS).map(([value, words]) => html`<option value=${value} selected=${value === (rule?.list || "allow")}>${words}</option>`)}</select></label>
         ${!rule && html`<label>For <select name="whose">

@@ -47,7 +47,7 @@ function Prices() {
   return html`
     <section class="panel" aria-labelledby="setup-prices">
       <div class="panel-head"><h2 id="setup-prices">Model prices</h2></div>
-      <p class="faint breakable">${unknown.length ? `Prices are unknown for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. With a dollar limit, Shoal does not call models without a price, unless budget.unpriced is “allow”.` : "Shoal knows the price of every model. A price that you set here replaces it."}</p>
+      <p class="faint breakable">${unknown.length ? `Prices are unknown for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. With a dollar limit, Shoal does not call models without a price, unless budget.unpriced is “allow”.` : "Shoal knows the price of every model. A price that you set here replaces the known price of that model."}</p>
       <form class="form" onSubmit=${submit}>
         <div class="pair">
           <label>Model <input name="model" required list="priced" placeholder="provider/model" spellcheck="false" /></label>
