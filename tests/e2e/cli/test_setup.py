@@ -51,6 +51,8 @@ def start(home: Path, tmp_path: Path) -> Generator[Start]:
 
     def run(*arguments: str, **variables: str) -> Terminal:
         command = [PROGRAM, "--home", str(home), "setup", *arguments]
+        if not any("web.port" in argument for argument in arguments):
+            variables["SHOAL_WEB__PORT"] = "0"  # another Shoal may be using the default port
         opened.append(Terminal(command, {**environ, "TERM": "dumb", **variables}, tmp_path))
         return opened[-1]
 
