@@ -393,6 +393,11 @@ def means_always(emoji: str) -> bool:
     return _LOOKS.sub("", emoji).partition("::")[0] in ("♾", "infinity")
 
 
+def is_instruction(emoji: str) -> bool:
+    """Return True if the emoji decides an approval or stops a turn. All other emojis have no effect."""
+    return verdict_of(emoji) is not None or means_always(emoji) or emoji in STOP_SIGNS
+
+
 Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 

@@ -36,6 +36,7 @@ from shoal.kernel.messages import (
     Receipt,
     Reference,
     bounded,
+    is_instruction,
     judged_files,
 )
 from shoal.kernel.permissions import Asker, Trust
@@ -206,11 +207,16 @@ class AccessGate:
         return msgspec.structs.replace(by, trust=admission.trust)
 
     async def react(self, reaction: Reaction) -> str:
-        """Process an admitted person's emoji reaction. Ignores reactions from other people. Raises StoreError."""
+        """Process an admitted person's emoji reaction. Ignores reactions from other people.
+
+        Returns an error message for the person who reacted, or an empty string. Raises StoreError.
+        """
         address = thread_address(reaction.thread)
         admission = await self._admissions.of(address.platform, reaction.author, address.channel)
-        if not admission.allowed or not (admission.owner or self._may_go_on(reaction.author.id)):
+        if not admission.allowed:
             return ""
+        if not admission.owner and not self._may_go_on(reaction.author.id):
+            return TOO_MUCH if is_instruction(reaction.emoji) else ""
         author = msgspec.structs.replace(reaction.author, trusted=admission.trusted)
         return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=admission.trust))
 

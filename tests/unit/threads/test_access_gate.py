@@ -378,3 +378,14 @@ async def test_a_reaction_carries_its_authors_trust(place: Place) -> None:
         assert await door.react(Reaction(THREAD, "👍", Author(user, trusted=True), "m1", "owner")) == ""
     found = [(one.author.id, one.author.trusted, one.trust) for one in place.inside.reactions]
     assert found == [("olga", True, "owner"), ("ada", True, "trusted")], "a stranger's emoji means nothing"
+
+
+async def test_a_decision_beyond_the_rate_limit_gets_an_answer(place: Place) -> None:
+    door = place.gate(AccessRules(("olga",), ("ada",)))
+    for _ in range(MESSAGES_BURST):
+        assert await door.react(Reaction(THREAD, "👍", Author("ada", trusted=True), "m1")) == ""
+    for emoji in ("👍", "👎", "♾", "🛑"):
+        assert "Try again" in await door.react(Reaction(THREAD, emoji, Author("ada", trusted=True), "m1"))
+    assert await door.react(Reaction(THREAD, "🎉", Author("ada", trusted=True), "m1")) == ""
+    assert await door.react(Reaction(THREAD, "👍", Author("mallory", trusted=True), "m1")) == ""
+    assert len(place.inside.reactions) == MESSAGES_BURST
