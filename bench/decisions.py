@@ -1,5 +1,5 @@
-"""The cost of a permission decision on a shell command: a thousand commands as agents write them, each seen for the
-first time.
+"""Measure how long a permission decision takes for a shell command. Uses a thousand typical commands of agents, without
+a cache.
 """
 
 import subprocess

@@ -103,8 +103,8 @@ def chat_command(
 ) -> Callable[[Answer], ChatCommand]:
     """Create a command from an async function. The command has the name of the function.
 
-    Packages register commands in the entry point group `shoal.commands`. Raises InvalidInput if any platform rejects
-    the name.
+    Packages register commands under the entry point group `shoal.commands`. The decorator raises InvalidInput if the
+    name is not valid on all platforms.
     """
 
     def make(answer: Answer) -> ChatCommand:

@@ -131,7 +131,7 @@ def is_known(existing: str, entry: str) -> bool:
 
 
 def entry_key(line: str) -> str:
-    """Normalize an entry for comparison. Ignores case, spaces, list markers and final punctuation."""
+    """Normalize an entry for comparison. Ignores case, extra spaces, list markers, and a final `.`, `!` or `;`."""
     return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()
 
 

@@ -363,8 +363,8 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
     """An emoji reaction to a message.
 
-    On an approval card, the emoji decides the approval. On the preview of a running turn, a stop sign stops the turn.
-    Only `threads/access_gate.py` increases `trust`.
+    On an approval card, the emoji allows or denies the calls. On the preview of a running turn, a stop sign stops the
+    turn. Only `threads/access_gate.py` increases `trust`.
     """
 
     thread: ThreadId
@@ -394,7 +394,7 @@ def means_always(emoji: str) -> bool:
 
 
 def is_instruction(emoji: str) -> bool:
-    """Return True if the emoji decides an approval or stops a turn. All other emojis have no effect."""
+    """Return True if the emoji answers an approval request or stops a turn. All other emojis have no effect."""
     return verdict_of(emoji) is not None or means_always(emoji) or emoji in STOP_SIGNS
 
 

@@ -203,7 +203,7 @@ def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
-        raise PermissionError(f"{node.parent} is writable by other users")
+        raise PermissionError(f"{node.parent} must be a directory that only this user can write to")
     return (status.st_mode, status.st_uid, status.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
 
 

@@ -464,9 +464,9 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("bash", "sh")
 def _shell(words: Sequence[Word], variables: Variables) -> Effect:
-    """`bash FILE` runs a file, and `bash -c TEXT` runs the text.
+    """`bash FILE` and `sh FILE` run a file, and `-c TEXT` runs the text.
 
-    The effect of `sh` is known only for text that all shells interpret alike.
+    The effect of `sh -c` is known only for text that all shells interpret alike.
     """
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
         text = words[2].value
@@ -509,7 +509,7 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
-    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last of these options and `-I` wins
+    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # these options and `-I` override each other
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:

@@ -3,7 +3,7 @@
 Scripts cannot run twice, so deadlocks and serialization failures must not occur. Each script locks its thread's row
 before the thread's other rows. Under READ COMMITTED, all later queries then see earlier commits. Scripts take locks in
 the order thread, inbox, outbox, approval, job, audit chain. The pool checks a connection before a script begins, and
-replaces it if it died in a restart of the server.
+replaces it if a restart of the server has closed it.
 
 A process that freezes inside a transaction would keep the thread's row locked. The server therefore ends a transaction
 that is idle for IDLE_SECONDS. Later writes of the frozen process are rejected because its epoch is stale.

@@ -282,8 +282,8 @@ def is_unlisted(asker: Asker) -> bool:
 
 
 LOW_SHARE = 1 / 3
-"""Share of the estimated tokens below which a usage report is implausible. Real texts rarely have so many fewer tokens
-than estimated.
+"""Share of the estimated tokens below which a usage report is implausible. Real text rarely falls so far below the
+estimate.
 """
 LOW_TOKENS_MIN = 200
 """Estimated tokens up to which any report is accepted, because small estimates are too inexact."""

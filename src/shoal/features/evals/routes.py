@@ -61,7 +61,7 @@ class NewComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ComparisonView(msgspec.Struct, frozen=True):
-    """A comparison with its calls. `differences` lists all kinds of differences, from smallest to largest."""
+    """A comparison with its calls. `differences` lists every possible kind of difference, smallest first."""
 
     state: ComparisonState
     steps: list[ComparedStep]

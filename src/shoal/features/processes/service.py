@@ -239,7 +239,9 @@ class ProcessService(msgspec.Struct, eq=False):
     # ---- main loop ----
 
     async def run(self) -> None:
-        """Run until cancelled, then kill all processes. Polls less often while no process is running."""
+        """Run until canceled, then kill all processes. While no process is running, polls less often, or not at all if
+        no other Shoal process uses the database.
+        """
         try:
             async with anyio.create_task_group() as self._tasks:
                 for process in await self.rows.search(running=True, limit=1000):  # left by a Shoal process that died

@@ -2,23 +2,24 @@
 
 state of the occurrence                      effect
 ------------------------------------------   ----------------------------------------------------------------------
-due, or late by less than catch_up_seconds   claimed, then sent with the occurrence's key
+due, or late by less than catch_up_seconds   claimed, then sent with the occurrence's key; the limit is at least
+                                             120 seconds
 a one-time trigger that is later than that   recorded as missed, and its thread gets a notice; it can fire after
                                              all if the clock is set back
 due before this home was restored            recorded as missed, because it may have fired after the backup
-a cron line with several missed times        the latest is sent if it is within the limit, otherwise all are missed
+a recurring trigger with missed times        the latest is sent if it is within the limit, otherwise all are missed
 scheduled before the clock was set back      fires at its next time by the current clock, never twice for the same time
 claimed, then the process died               sent again at the next start; the key deduplicates the message
-the thread's queue is full                   a cron line is retried after 30 s, 2 min and 10 min, unless it fires
-                                             again sooner; a one-time trigger is retried after 30 s, 2 min and then
-                                             every 10 min, for outage_seconds
+the thread's queue is full                   a recurring trigger is retried after 30 s, 2 min and 10 min, unless it
+                                             fires again sooner; a one-time trigger is retried after 30 s, 2 min and
+                                             then every 10 min, for outage_seconds
 a trigger that opens threads in a channel    sent as a post in the outbox, which opens a thread with the prompt; the
                                              outbox records the outcome; if the trigger fires again while the post
                                              waits, the post is withdrawn and counts as a failure
 the process died twice while sending it      the occurrence fails permanently
 an occurrence failed permanently             a one-time trigger is switched off with a notice; a recurring trigger
                                              fires less often for a while, and is switched off after five failures
-                                             in a row, but not because of a full queue or an unavailable platform
+                                             in a row; a full queue or an unavailable platform never switches it off
 the turn failed                              recorded with the end of the turn, see store.py
 """
 

@@ -175,9 +175,9 @@ def _local(at: datetime, timezone: str) -> str:
 
 
 def line_source(trigger: Trigger) -> str:
-    """Return the untrusted source of a trigger's line in the list, or an empty string.
+    """Return the untrusted source that influenced the trigger's line in the list, or an empty string.
 
-    The text can be untrusted, and so can an error message from a platform or a model.
+    The trigger's text can be untrusted, and so can its last error, which comes from a platform or a model.
     """
     error = f"an error from the schedule {title(trigger)}" if trigger.error not in ("", QUEUE_FULL) else ""
     return source_of(trigger.spec) or error

@@ -188,7 +188,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         try:
             envelope = PubSubMessage(
                 base64.b64encode(msgspec.json.encode(event)).decode()
-            )  # Pub/Sub events have the same format
+            )  # wrap an HTTP event like a Pub/Sub message, so both are stored in the same format
             await self._put(envelope if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("accepting event failed", extra={"platform": self.platform})

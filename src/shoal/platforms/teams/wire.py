@@ -29,7 +29,7 @@ from shoal.platforms.tokens import BadToken, Granted, KeyRing
 T = TypeVar("T")
 
 CHAT = "0"
-"""Value of the thread part of a thread id for chats, which have no threads."""
+"""Thread part of a chat's thread id. Chats have no threads."""
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 FORWARDED_REFERENCE = "forwardedmessagereference"
 """Content type of forwarded messages in Microsoft Graph."""

@@ -8,9 +8,9 @@ the name of a path placeholder receives its value. A parameter whose type is a s
 (`shoal.services`). The return value is sent as JSON in the shape of its annotation. If the route has an `answer` type,
 only the fields of that type are sent. Validation, errors and the OpenAPI document are derived from the annotations.
 
-The caller's token is checked here for all calls. It must have one of the endpoint's scopes, and access to the thread in
-the path. A confined token can make only calls whose path names a thread, and calls that filter their response
-(`narrows`).
+Except for open endpoints, the caller's token is checked here. It must have one of the endpoint's scopes, and access to
+the thread in the path. A confined token can make only calls whose path names a thread, and calls that filter their
+response (`narrows`).
 """
 
 import inspect

@@ -696,7 +696,9 @@ SERVICES = {
         ),
     )
 }
-"""Services by name. If Shoal must learn a quirk from a rejection, the model's name does not reveal that quirk."""
+"""Services by name. To test a quirk that Shoal must learn from a rejection, use a model name from which Shoal does not
+know the quirk.
+"""
 
 
 class Strict:

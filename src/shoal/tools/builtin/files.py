@@ -333,8 +333,8 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
         path: PathArgument,
         content: Annotated[str, "Complete new content of the file."],
     ) -> Invocation:
-        """Create a file, including missing directories, or replace all of its content. To change part of a file, use
-        the edit tool.
+        """Write a file: create it and any missing parent directories, or replace its complete content. To change part
+        of a file, use the edit tool.
         """
         if folder := virtual_folder(context, path):
             return folder.change(context, name, folder.open(context, path), content)

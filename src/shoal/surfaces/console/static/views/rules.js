@@ -4,7 +4,7 @@ import { api } from "../api.js";
 import { html } from "../dom.js";
 import { visible } from "../format.js";
 
-export const LISTS = { deny: "Denied", allow: "Runs without asking", ask: "Asks for approval", trusted_allow: "Skips the extra approval after untrusted content" };
+export const LISTS = { deny: "Denied", allow: "Runs without asking", ask: "Asks for approval", trusted_allow: "No extra approval after untrusted content" };
 
 export const DECISIONS = { allow: "runs", ask: "asks", deny: "denied" };
 
