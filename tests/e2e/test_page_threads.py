@@ -53,8 +53,8 @@ async def test_a_thread_is_renamed_pinned_and_archived(browser: Browser, api: Pa
         await manage(page)
         await page.get_by_label("Name").fill("A better name")
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("heading", name="A better name")).to_be_visible()
         await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(page.get_by_role("heading", name="A better name")).to_be_visible()
         await manage(page)
         await page.get_by_role("button", name="Pin", exact=True).click()
         await expect(page.locator(".group", has_text="Pinned").locator(".thread")).to_have_text(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import cycle
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
@@ -189,8 +189,12 @@ def streamed(answer: str, sizes: Sequence[int] = (1,)) -> str:
 
 
 def made_up_in(markdown: str) -> list[str]:
+    """Return the invented addresses in a text. A scheme after a bracket begins another address."""
     knows = known_from(MESSAGES, TRAITS)
-    words = [word.strip("()<>.,;:!?'\"*_~[]{}`|") for word in addresses(parse(markdown))]
+    parts = [
+        part for word in addresses(parse(markdown)) for part in re.split(r"(?<=[\[\]])(?=[A-Za-z][\w+.\-]*:)", word)
+    ]
+    words = [part.strip("()<>.,;:!?'\"*_~[]{}`|") for part in parts]
     return [word for word in words if is_address(word) and not knows(word)]
 
 
@@ -244,6 +248,7 @@ MIXTURES = st.lists(
 
 
 @given(MIXTURES, st.sampled_from([" ", ""]), st.lists(st.integers(1, 60), min_size=1, max_size=5))
+@example(["- see ![docs][1]", KNOWN[0], " "], "", [1])
 def test_no_stream_shows_an_invented_link(parts: list[str], joined: str, sizes: list[int]) -> None:
     answer = joined.join(parts)
     links, at, shown = GrowingLinks(known_from(MESSAGES, TRAITS)), 0, ""
