@@ -194,7 +194,7 @@ def allowed(hint: Hint) -> str:
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
     if not isinstance(meta, msgspec.Meta):
         return _SIMPLE.get(plain, "a value")
-    # A lower-case description is a phrase about the value. Other descriptions are sentences about a tool's argument.
+    # A lowercase description is a phrase about the value. Other descriptions are sentences about a tool's argument.
     if meta.description and meta.description[0].islower():
         return meta.description
     if meta.examples is not None:
@@ -239,5 +239,5 @@ _PATTERNS = {
     URL_OR_EMPTY: " that starts with http:// or https://, or empty",
     r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$": " that starts with s3://, or empty",
     r"^$|^wss?://\S+$": " that starts with ws:// or wss://, or empty",
-    r"^[a-z0-9][a-z0-9_-]*$": " of lower-case letters, digits, - and _",
+    r"^[a-z0-9][a-z0-9_-]*$": " of lowercase letters, digits, - and _",
 }

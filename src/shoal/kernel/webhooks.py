@@ -56,7 +56,7 @@ class HttpInbound(Protocol):
     """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`. The adapter authenticates these calls."""
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Process a call. The names in `headers` are lower-case. The content of a call must never make this raise."""
+        """Process a call. The names in `headers` are lowercase. The content of a call must never make this raise."""
         ...
 
 
@@ -78,7 +78,7 @@ class Proof(msgspec.Struct, frozen=True):
 def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
     """Return every valid proof of a call, strongest first.
 
-    The names in `headers` must be lower-case. A secret shorter than SECRET_CHARS_MIN is never accepted, so an empty
+    The names in `headers` must be lowercase. A secret shorter than SECRET_CHARS_MIN is never accepted, so an empty
     setting admits nobody.
     """
     if len(secret) < SECRET_CHARS_MIN:

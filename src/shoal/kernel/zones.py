@@ -83,7 +83,7 @@ def _find(name: str) -> "ZoneInfo | None":
     if not wanted or len(wanted) > NAME_CHARS_MAX or not wanted.isascii():
         return None
     folded = wanted.lower()
-    # a case-insensitive file system would accept a lower-case name
+    # a case-insensitive file system would accept a lowercase name
     if wanted != folded and not wanted.startswith(_NOT_NAMES):
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
             return ZoneInfo(wanted)

@@ -187,7 +187,7 @@ def failure_of(
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
 ) -> ModelFailed:
-    """Convert an HTTP error response to a failure. `headers` must have lower-case names. `secrets` are redacted."""
+    """Convert an HTTP error response to a failure. `headers` must have lowercase names. `secrets` are redacted."""
     complaint = _read_complaint(body)
     wait = retry_after(headers, clock)
     if wait is None:

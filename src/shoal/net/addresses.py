@@ -42,7 +42,7 @@ _V6_REFUSED = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32",
 
 
 class WebAddress(NamedTuple):
-    """The parts of a checked URL. `host` is lower-case ASCII without brackets. `path` is the request target."""
+    """The parts of a checked URL. `host` is lowercase ASCII without brackets. `path` is the request target."""
 
     scheme: str
     host: str

@@ -69,7 +69,7 @@ class HttpResponse(Protocol):
 
     status: int
     headers: Mapping[str, str]
-    """Headers by lower-case name."""
+    """Headers by lowercase name."""
 
     def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the body's bytes as they arrive. Raises HttpFailed."""

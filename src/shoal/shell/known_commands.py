@@ -53,7 +53,7 @@ INERT_GIT_KEYS = re.compile(
     r"|blame\.(date|showemail|coloring)|column\.[a-z]+|gc\.(auto|reflogexpire)|index\.version"
     r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
 )
-"""Matches lower-case configuration keys whose values never make git run a program or write elsewhere."""
+"""Matches lowercase configuration keys whose values never make git run a program or write elsewhere."""
 _OWN: dict[str, Own] = {}
 
 

@@ -52,7 +52,7 @@ class Skill(msgspec.Struct, frozen=True):
     """A skill. `body` is the text without front matter."""
 
     name: str
-    """Name in lower-case letters, digits and hyphens. It may differ from the folder's name."""
+    """Name in lowercase letters, digits and hyphens. It may differ from the folder's name."""
     description: str
     path: Path
     """Path of the SKILL.md file on this machine."""
@@ -145,7 +145,7 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
 
 
 def skill_name(text: str) -> str:
-    """Convert text to a skill name: lower-case letters and digits with single hyphens. The result may be empty."""
+    """Convert text to a skill name: lowercase letters and digits with single hyphens. The result may be empty."""
     plain = unicodedata.normalize("NFC", text).lower()
     return _NOT_IN_NAME.sub("-", plain).strip("-")[:NAME_CHARS_MAX].rstrip("-")
 

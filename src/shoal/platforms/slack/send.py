@@ -255,7 +255,7 @@ def home_view(commands: Iterable[CommandSpec]) -> Fields:
 
 
 def channel_name(name: str) -> str:
-    """Convert to a valid channel name: lower-case letters, digits, hyphens and underscores."""
+    """Convert to a valid channel name: lowercase letters, digits, hyphens and underscores."""
     return _NOT_IN_NAME.sub("-", name.lower()).strip("-_")[:CHANNEL_NAME_CHARS_MAX] or "channel"
 
 
