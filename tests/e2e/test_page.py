@@ -306,7 +306,7 @@ async def test_every_name_is_visible_on_a_card(browser: Browser, api: PageApi) -
     [
         ("deny", "Denied by you. The call did not run."),
         ("expired", "Expired without a decision. The call did not run."),
-        ("cancelled", "Canceled. The call did not run."),
+        ("cancelled", "Cancelled. The call did not run."),
     ],
 )
 async def test_a_card_shows_its_outcome(browser: Browser, api: PageApi, verdict: Verdict, said: str) -> None:
@@ -322,9 +322,7 @@ async def test_a_card_shows_its_outcome(browser: Browser, api: PageApi, verdict:
         await expect(page.locator(".verdict")).to_have_text(said)
         await expect(page.locator(".approval")).to_have_count(0)
         await expect(page.locator(".tool-line")).to_be_focused()
-        await expect(page.locator(".tool-state")).to_have_text(
-            {"deny": "denied", "cancelled": "canceled"}.get(verdict, verdict)
-        )
+        await expect(page.locator(".tool-state")).to_have_text({"deny": "denied"}.get(verdict, verdict))
 
 
 @pytest.mark.parametrize(
@@ -367,7 +365,7 @@ async def test_stop_ends_the_turn_and_an_open_card(browser: Browser, api: PageAp
         await api.watched(THREAD)
         await page.get_by_role("button", name="Stop", exact=True).click()
         await expect(page.locator(".end-line")).to_contain_text("Stopped")
-        await expect(page.locator(".verdict")).to_have_text("Canceled. The call did not run.")
+        await expect(page.locator(".verdict")).to_have_text("Cancelled. The call did not run.")
         await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
         assert [sent.kind for sent in api.sent] == ["abort"]
 

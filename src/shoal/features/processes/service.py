@@ -239,7 +239,7 @@ class ProcessService(msgspec.Struct, eq=False):
     # ---- main loop ----
 
     async def run(self) -> None:
-        """Run until canceled, then kill all processes. While no process is running, polls less often, or not at all if
+        """Run until cancelled, then kill all processes. While no process is running, polls less often, or not at all if
         no other Shoal process uses the database.
         """
         try:

@@ -14,7 +14,7 @@ const KINDS = {
   import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Self-change", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
 };
 const CHECKED = { allow: "ran", ask: "asked for approval", deny: "denied" };
-const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "canceled", expired: "expired", none: "–" };
+const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
 
 /** Return the display name of a kind or decision. Unknown ones keep their own names. */
 export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");

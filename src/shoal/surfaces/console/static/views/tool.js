@@ -25,7 +25,7 @@ const LABELS = {
   interrupted: "interrupted, outcome unknown",
   denied: "denied",
   expired: "expired",
-  cancelled: "canceled",
+  cancelled: "cancelled",
 };
 
 export const ToolRow = memo(function ToolRow({ item, thread, session }) {
@@ -69,7 +69,7 @@ function outcome(item) {
     case "expired":
       return "Expired without a decision. The call did not run.";
     case "cancelled":
-      return "Canceled. The call did not run.";
+      return "Cancelled. The call did not run.";
     default:
       return "";
   }
