@@ -124,7 +124,7 @@ async def test_calls_can_be_denied_and_turns_stopped_and_lists_opened(browser: B
         await expect(page.locator(".places .count")).to_contain_text("1")
         await page.get_by_role("button", name="Stop", exact=True).click()
         await expect(page.locator(".end-line").last).to_contain_text("Stopped")
-        await expect(page.locator(".verdict").last).to_have_text("Canceled. The call did not run.")
+        await expect(page.locator(".verdict").last).to_have_text("Cancelled. The call did not run.")
 
         await page.locator(".places").get_by_text("Manage").click()
         await page.get_by_role("link", name="Audit").click()
