@@ -1,4 +1,4 @@
-"""Cases: user tasks, with or without an injection task, that run against Shoal and are judged by AgentDojo."""
+"""Run user tasks against Shoal, with or without an injection task. AgentDojo judges the results."""
 
 import asyncio
 import tempfile

@@ -572,9 +572,7 @@ class KnowsRoles(Protocol):
     """An adapter whose platform reports a person's current roles."""
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Return the roles that a person has in the channel. They are at most ROLES_SECONDS old. Raises
-        PlatformError.
-        """
+        """Return a person's roles in the channel, as of at most ROLES_SECONDS ago. Raises PlatformError."""
         ...
 
 

@@ -64,8 +64,8 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
 # ---- retention ----
 
 FIRST_SECONDS = 600.0
-"""Seconds between the start and the first deletion of old artifacts and checkpoints. This leaves time to correct a
-wrong clock.
+"""Seconds from startup to the first deletion of old artifacts and checkpoints. This leaves time to correct a wrong
+clock.
 """
 CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24

@@ -40,7 +40,7 @@ FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
 """Time in seconds to collect output before printing it."""
 THINKING_LINES = 6
-"""Maximum number of lines of the model's thinking to show, wrapped from its last THINKING_CHARS characters."""
+"""Maximum number of lines of the model's thinking that are shown. Only its last THINKING_CHARS characters are shown."""
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
 ERROR_LINES = 4
