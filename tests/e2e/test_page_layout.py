@@ -69,7 +69,7 @@ CONTRAST = """
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
     if (!node.data.trim() || !element.checkVisibility({ visibilityProperty: true, opacityProperty: true })) continue;
-    if (element.closest(".offscreen, :disabled, script, noscript")) continue;
+    if (element.closest(".offscreen, :disabled, [aria-disabled=true], script, noscript")) continue;
     const grounds = [];
     for (let at = element; at; at = at.parentElement) grounds.unshift(parse(getComputedStyle(at).backgroundColor));
     const ground = grounds.reduce((under, top) => over(top, under), [255, 255, 255, 1]);
