@@ -7,6 +7,7 @@ general-purpose client. Requests through the environment's proxy use httpx2, whi
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -44,6 +45,7 @@ KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
 _STATUS = lazy_re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
 _SIZE = lazy_re.compile(rb"[0-9A-Fa-f]{1,15}")
+_AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[str | int, ...] | tuple[int, bytes]]
 _Body: TypeAlias = Literal["none", "sized", "chunked", "until close"]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -94,7 +96,9 @@ class HttpClient(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections. A later call opens new ones."""
+        """Close all connections, those of unfinished calls when the calls end. A later call opens a new connection and
+        closes it at its end.
+        """
         ...
 
 
@@ -446,6 +450,7 @@ class DirectClient:
         self._addresses = addresses
         self._encodings = "gzip, deflate" if packed else "identity"
         self._idle: list[HttpConnection] = []
+        self._closed = False
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
 
     async def request(
@@ -496,9 +501,9 @@ class DirectClient:
                 self._slots.release()
 
     async def close(self) -> None:
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
 
     def release(self, connection: HttpConnection) -> None:
         self._slots.release()
@@ -508,7 +513,7 @@ class DirectClient:
             connection.close()
 
     def _keep(self, connection: HttpConnection) -> None:
-        if len(self._idle) < KEEP_ALIVE_MAX:
+        if len(self._idle) < KEEP_ALIVE_MAX and not self._closed:
             connection.rest()
             self._idle.append(connection)
         else:
@@ -518,23 +523,18 @@ class DirectClient:
         base = self.base
         if not base.valid:
             raise HttpFailed("unreachable", f"{base.label} is not a valid URL. Check base_url.")
-        *others, last = self._addresses or (base.host,)
-        for address in others:
-            with contextlib.suppress(HttpFailed):
-                return await self._connect_to(address)
-        return await self._connect_to(last)
+        # asyncio's own race of addresses leaves a socket open if it is cancelled
+        from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
-    async def _connect_to(self, host: str) -> HttpConnection:
-        base, loop = self.base, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
+                sock = await start_connection(await self._lookup(), happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS)
                 _, connection = await loop.create_connection(
                     lambda: HttpConnection(loop),
-                    host,
-                    base.port,
+                    sock=sock,
                     ssl=default_tls() if base.secure else None,
                     server_hostname=base.host if base.secure else None,
-                    happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
                 )
                 return connection
         except TimeoutError as error:
@@ -543,6 +543,16 @@ class DirectClient:
             raise HttpFailed(
                 "unreachable", f"{base.label} cannot be reached: {network_reason(error)}. Check base_url."
             ) from error
+
+    async def _lookup(self) -> list[_AddressInfo]:
+        """Return the socket addresses of the server. An IP address needs no lookup. Raises OSError and UnicodeError."""
+        port, infos = self.base.port, list[_AddressInfo]()
+        for host in self._addresses or (self.base.host,):
+            try:
+                infos += socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+            except socket.gaierror:
+                infos += await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return infos
 
 
 class DirectResponse:

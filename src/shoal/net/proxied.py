@@ -20,6 +20,7 @@ from shoal.net.http import (
     HttpFailed,
     HttpResponse,
 )
+from shoal.net.shared import SharedClient
 
 
 class ProxiedClient:
@@ -28,7 +29,7 @@ class ProxiedClient:
         self._base = BaseUrl(base_url, provider)
         self._idle_seconds = idle_seconds
         self._proxy = proxy
-        self._transport: httpx2.AsyncHTTPTransport | None = None
+        self._shared: SharedClient[httpx2.AsyncHTTPTransport] | None = None
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
@@ -38,39 +39,47 @@ class ProxiedClient:
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
         label = f"{self._base.label}, through the proxy set in the environment,"
         with _translated(label):
-            if self._transport is None:
-                pool = httpx2.Limits(
-                    max_connections=CONNECTIONS_MAX,
-                    max_keepalive_connections=KEEP_ALIVE_MAX,
-                    keepalive_expiry=KEEP_ALIVE_SECONDS,
-                )
-                verify = default_tls() if self._base.secure else False
-                try:
-                    self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
-                except (ImportError, ValueError) as error:  # for example SOCKS, which needs another package
-                    message = f"{label} cannot be reached: this kind of proxy is not supported. Use an http:// proxy."
-                    raise HttpFailed("unreachable", message) from error
             url = httpx2.URL(self._base_url + path)
             sized = [(b"host", url.netloc), (b"accept-encoding", b"identity"), *headers]
             if body:
                 sized.append((b"content-length", b"%d" % len(body)))
             request = httpx2.Request(method, url, headers=sized, content=body, extensions={"timeout": limits})
-            async with asyncio.timeout(CONNECT_SECONDS + idle):
-                response = await self._transport.handle_async_request(request)
-        return ProxiedResponse(response, label)
+            shared = self._shared = self._shared or SharedClient(self._transport(label))
+            transport = shared.use()
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS + idle):
+                    response = await transport.handle_async_request(request)
+            except BaseException:
+                await shared.release()
+                raise
+        return ProxiedResponse(response, label, shared)
+
+    def _transport(self, label: str) -> httpx2.AsyncHTTPTransport:
+        pool = httpx2.Limits(
+            max_connections=CONNECTIONS_MAX,
+            max_keepalive_connections=KEEP_ALIVE_MAX,
+            keepalive_expiry=KEEP_ALIVE_SECONDS,
+        )
+        verify = default_tls() if self._base.secure else False
+        try:
+            return httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
+        except (ImportError, ValueError) as error:  # for example SOCKS, which needs another package
+            message = f"{label} cannot be reached: this kind of proxy is not supported. Use an http:// proxy."
+            raise HttpFailed("unreachable", message) from error
 
     async def close(self) -> None:
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            await transport.aclose()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await shared.release()
 
 
 class ProxiedResponse:
-    def __init__(self, response: httpx2.Response, label: str) -> None:
+    def __init__(self, response: httpx2.Response, label: str, shared: SharedClient[httpx2.AsyncHTTPTransport]) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
         self._stream = cast("httpx2.AsyncByteStream", response.stream)
         self._label = label
+        self._shared: SharedClient[httpx2.AsyncHTTPTransport] | None = shared
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         with _translated(self._label):
@@ -78,7 +87,12 @@ class ProxiedResponse:
                 yield chunk
 
     async def close(self) -> None:
-        await self._stream.aclose()
+        shared, self._shared = self._shared, None
+        try:
+            await self._stream.aclose()
+        finally:
+            if shared is not None:
+                await shared.release()
 
 
 @contextmanager

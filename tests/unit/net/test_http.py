@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import itertools
 import ssl
@@ -504,6 +505,43 @@ async def test_a_response_closed_early_drops_only_its_connection(monkeypatch: py
             await response.close()
             await response.close()
         await one.close()
+
+
+STEPS = 40
+"""Loop iterations until a call is cancelled or its client is closed. A call takes about 25."""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("ending", ["cancel", "close"])
+async def test_a_call_leaves_no_connection_open(host: str, ending: str) -> None:
+    open_connections, closed = 0, asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_connections
+        open_connections += 1
+        try:
+            await saying([OK + b"content-length: 2\r\n\r\n", b"ok"])(reader, writer)
+        finally:
+            open_connections -= 1
+            closed.set()
+
+    async with listening(serve) as port:
+        for steps in range(STEPS):
+            one = make_client(f"http://{host}:{port}", "mine", IDLE_SECONDS, {})
+            call = asyncio.ensure_future(fetch(one))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if ending == "cancel":
+                call.cancel()
+                await asyncio.wait({call})
+            await one.close()
+            if ending == "close":
+                assert await call == (200, b"ok")
+            del call, one
+            gc.collect()  # a connection that is still open fails the test with a ResourceWarning
+        while open_connections:
+            await closed.wait()
+            closed.clear()
 
 
 async def test_failed_calls_release_their_slot(monkeypatch: pytest.MonkeyPatch) -> None:
