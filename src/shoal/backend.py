@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 5.0
 OUTAGE_SECONDS = 1.0
 """Seconds before a service is restarted after a database outage or a full disk."""
 
@@ -71,7 +72,7 @@ class Backend:
         self.engine = engine
         self._lock = lock
         self._services: list[Service] = []
-        self._named: dict[str, Sequence[Service]] = {}
+        self._named: dict[str, Service] = {}
         self._scopes: dict[str, tuple[anyio.CancelScope, asyncio.Event]] = {}
         self._tasks: TaskGroup | None = None
 
@@ -91,13 +92,17 @@ class Backend:
         """
         self._services.append(partial(_outlast, self.health, serve))
 
-    def add_single(self, name: str, *serve: Service) -> None:
-        """Run the `serve` functions as services in only one process at a time."""
-        self.begin(name, *serve)
+    def add_single(self, name: str, *serve: Service, close: Service | None = None) -> None:
+        """Run the `serve` functions as services in only one process at a time. `close` is called after all of them have
+        ended.
+        """
+        self.begin(name, *serve, close=close)
 
-    def begin(self, name: str, *serve: Service) -> None:
-        """Run the `serve` functions as services in this process until `end` is called with the same name."""
-        self._named[name] = [partial(_outlast, self.health, service) for service in serve]
+    def begin(self, name: str, *serve: Service, close: Service | None = None) -> None:
+        """Run the `serve` functions as services in this process until `end` is called with the same name. `close` is
+        called after all of them have ended.
+        """
+        self._named[name] = self._lasting(serve, close)
         if self._tasks is not None:
             self._tasks.start_soon(self._run_named, name)
 
@@ -125,10 +130,13 @@ class Backend:
         self._scopes[name] = scope, ended
         try:
             with scope:
-                await _together(self._named[name])
+                await self._named[name]()
         finally:
             del self._scopes[name]
             ended.set()
+
+    def _lasting(self, services: Sequence[Service], close: Service | None) -> Service:
+        return partial(_together, [partial(_outlast, self.health, service) for service in services], close)
 
     def describe(self, address: str) -> None:
         """Publish the address of this process for other processes on this machine."""
@@ -170,15 +178,20 @@ class ClusterBackend(Backend):
         """
         self._listener.listen("shoal_due", due, lambda: due(""))
 
-    def add_single(self, name: str, *serve: Service) -> None:
+    def add_single(self, name: str, *serve: Service, close: Service | None = None) -> None:
         """Run the services in the process that acquires the advisory lock with this name."""
-        self._holder.want(name, partial(_together, [partial(_outlast, self.health, service) for service in serve]))
+        self._holder.want(name, self._lasting(serve, close))
 
 
-async def _together(services: Sequence[Service]) -> None:
-    async with unwrapped(), anyio.create_task_group() as tasks:
-        for serve in services:
-            tasks.start_soon(serve)
+async def _together(services: Sequence[Service], close: Service | None) -> None:
+    try:
+        async with unwrapped(), anyio.create_task_group() as tasks:
+            for serve in services:
+                tasks.start_soon(serve)
+    finally:
+        if close is not None:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await close()
 
 
 async def _outlast(health: Health, serve: Service) -> None:

@@ -79,7 +79,7 @@ class Connections(msgspec.Struct, eq=False):
         barred = BarredChats(name, self.store.settings, partial(self.notices.of_unposted, will_retry=True))
         orchestrator = self.orchestrator
         send = partial(self.senders.run, name, orchestrator.opened, orchestrator.gave_up, barred)
-        self.backend.add_single(f"platform {name}", receive, send)
+        self.backend.add_single(f"platform {name}", receive, send, close=adapter.close)
 
     async def remove(self, name: str) -> None:
         """Disconnect an account. Posts to its threads wait until it is connected again."""

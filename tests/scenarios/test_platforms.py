@@ -1,17 +1,22 @@
 """The complete app on each platform: approvals, files and commands, across restarts and outages."""
 
+import asyncio
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.scenarios.kit import calls
-from tests.scenarios.scene import playing
+from tests.scenarios.scene import PAUSE_SECONDS, playing
 from tests.scenarios.stands import Stand, WireStand
 
 from shoal.agents.registry import AgentRegistry
 from shoal.connections import Connections
+from shoal.kernel.clock import SystemClock
 from shoal.kernel.ids import make_thread_id
 from shoal.kernel.permissions import Asker
+from shoal.platforms.account import ChatAccount
 from shoal.platforms.google_chat.adapter import GoogleChatAdapter
 from shoal.platforms.teams.adapter import TeamsAdapter
 from shoal.store.store import Store
@@ -177,3 +182,24 @@ async def test_each_account_answers_its_own_messages(
         await scene.ada.sees("two")
         threads = {row.thread for row in await scene.app[Store].journal.threads()}
     assert {make_thread_id(name, stand.direct, "0") for name in (stand.platform, f"{stand.platform}.second")} <= threads
+
+
+@on_all
+async def test_a_post_under_way_ends_before_its_connection_is_closed(tmp_path: Path, stand: Stand) -> None:
+    assert isinstance(stand, WireStand)
+    async with playing(stand, tmp_path, FakeModel("It is done.")) as scene:
+        adapter = scene.app[Connections].adapters[stand.platform]
+        assert isinstance(adapter, ChatAccount)
+        stand.fake.troubles.append(("delay", 0.0))
+        await scene.ada.says("go")
+        await scene.ada.sees("It is done.")
+
+        async def answer_late() -> None:
+            while adapter.connected.is_set():
+                await SystemClock().sleep(PAUSE_SECONDS)
+            await stand.fake.let_go()
+
+        answering = asyncio.create_task(answer_late())
+    await answering
+    with closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
+        assert database.execute("select state, maybe_sent, error from outbox").fetchall() == [("sent", 0, "")]

@@ -530,7 +530,11 @@ class ChatAdapter(Protocol):
         ...
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive messages until cancelled. Reconnects with backoff."""
+        """Receive messages until cancelled. Reconnects with backoff. The caller then calls `close`."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections, after `run` and the last post have ended. A later call connects again."""
         ...
 
     async def post(self, post: OutboundPost) -> str:

@@ -125,6 +125,7 @@ class ChatAccount(Generic[S]):
     async def run(self, inbox: InboxPort) -> None:
         """Receive messages until cancelled. After a failure, reconnect with backoff.
 
+        When it is cancelled, the connections stay open for posts that are under way, and the caller must call `close`.
         Raises StoreError only from background tasks. All other errors are logged and do not affect other accounts.
         """
         while True:
@@ -139,7 +140,7 @@ class ChatAccount(Generic[S]):
             finally:
                 self._inbox = self._tasks = None
                 self.connected.clear()
-                await self.close()
+            await self.close()
             await self._wait_after(unforeseen or PlatformError("The connection ended."))
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
@@ -188,7 +189,7 @@ class ChatAccount(Generic[S]):
         self.failed.clear()
 
     async def close(self) -> None:
-        """Close the connections. Callers that post without `run` must call this."""
+        """Close the connections. Called before `run` reconnects, and after `run` and the last post have ended."""
         raise NotImplementedError
 
     async def check(self) -> None:

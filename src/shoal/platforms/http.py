@@ -1,7 +1,8 @@
 """HTTP client for platform APIs. Every failure becomes a PlatformError."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias, TypedDict, TypeVar, Union
 
 import msgspec
@@ -10,6 +11,7 @@ from shoal.kernel.clock import Clock, retry_after
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.connections import default_tls, network_reason
+from shoal.net.shared import SharedClient
 from shoal.platforms.tokens import Granted
 
 if TYPE_CHECKING:
@@ -60,13 +62,13 @@ class ApiAnswer(NamedTuple):
 class PlatformHttp:
     """HTTP client for one account. Connects on the first call, and again on the next call after `close`.
 
-    `name` is the name of the service in error messages.
+    A call that is under way during `close` still gets its response. `name` is the service's name in error messages.
     """
 
     def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         self.name = name
         self._headers = dict(headers or {})
-        self._http: httpx2.AsyncClient | None = None
+        self._shared: SharedClient[httpx2.AsyncClient] | None = None
 
     @property
     def _name_first(self) -> str:
@@ -87,7 +89,8 @@ class PlatformHttp:
         try:
             async with (
                 asyncio.timeout(PATIENCE * seconds),
-                self._client().stream(method, url, timeout=seconds, **parts) as answer,
+                self._client() as http,
+                http.stream(method, url, timeout=seconds, **parts) as answer,
             ):
                 async for part in answer.aiter_bytes():
                     content += part
@@ -121,9 +124,8 @@ class PlatformHttp:
         try:
             async with (
                 asyncio.timeout(PATIENCE * TRANSFER_SECONDS),
-                self._client().stream(
-                    "GET", url, headers=headers, timeout=TRANSFER_SECONDS, follow_redirects=follow
-                ) as answer,
+                self._client() as http,
+                http.stream("GET", url, headers=headers, timeout=TRANSFER_SECONDS, follow_redirects=follow) as answer,
             ):
                 read_max = bytes_max if answer.status_code == 200 else REASON_BYTES_MAX
                 async for part in answer.aiter_bytes():
@@ -156,18 +158,25 @@ class PlatformHttp:
             raise PlatformError(reason, outcome_unknown=not 400 <= status < 500) from error
 
     async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await shared.release()
 
-    def _client(self) -> "httpx2.AsyncClient":
-        if self._http is None:
+    @asynccontextmanager
+    async def _client(self) -> "AsyncGenerator[httpx2.AsyncClient]":
+        if self._shared is None:
             import httpx2
 
-            self._http = httpx2.AsyncClient(
-                verify=default_tls(), timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers
+            self._shared = SharedClient(
+                httpx2.AsyncClient(
+                    verify=default_tls(), timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers
+                )
             )
-        return self._http
+        shared = self._shared
+        try:
+            yield shared.use()
+        finally:
+            await shared.release()
 
 
 PASSING_STATUSES = frozenset({408, 409, 423, 425})

@@ -38,6 +38,8 @@ class _LocalAdapter:
     async def run(self, inbox: InboxPort) -> None:
         await asyncio.Event().wait()
 
+    async def close(self) -> None: ...
+
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Do nothing, because the live stream shows the status."""
 

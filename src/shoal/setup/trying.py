@@ -172,8 +172,16 @@ async def connected(
 ) -> AsyncGenerator[tuple[ChatAccount[AccountSettings], SetupInbox]]:
     """Connect a platform's account while the block runs. Raises ConfigError, and PlatformError with the reason."""
     adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
+
+    async def run() -> None:
+        try:
+            await adapter.run(inbox)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await adapter.close()
+
     async with unwrapped(), anyio.create_task_group() as tasks:
-        tasks.start_soon(adapter.run, inbox)
+        tasks.start_soon(run)
         with anyio.move_on_after(CONNECT_SECONDS):
             async with anyio.create_task_group() as racing:
 

@@ -95,6 +95,8 @@ class FakeChat:
             self.inbox = None
             self._connected.clear()
 
+    async def close(self) -> None: ...
+
     async def says(
         self,
         channel: str,

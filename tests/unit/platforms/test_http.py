@@ -1,6 +1,7 @@
 """Calls to a platform return a bounded response or raise an error that the delivery code catches."""
 
 import asyncio
+import gc
 import gzip
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -110,3 +111,16 @@ async def test_an_answer_may_be_slow_and_compressed() -> None:
         platform = PlatformHttp("the platform")
         assert (await platform.request("POST", address, seconds=SECONDS)).content == b'{"ok": true}'
         await platform.close()
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 4))
+async def test_a_call_gets_its_response_although_the_account_is_closed(steps: int) -> None:
+    async with answering(at_once(OK + b"content-length: 2\r\n\r\nok")) as address:
+        platform = PlatformHttp("the platform")
+        call = asyncio.ensure_future(platform.request("POST", address, seconds=SECONDS))
+        await asyncio.sleep(0)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await platform.close()
+        assert (await call).content == b"ok"
+        gc.collect()  # a connection that is still open fails the test with a ResourceWarning

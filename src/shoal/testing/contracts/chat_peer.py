@@ -453,13 +453,14 @@ class Inbox:
 
 @asynccontextmanager
 async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run the adapter while the block runs, then cancel it and wait until it has ended."""
+    """Run the adapter while the block runs, then cancel it, wait until it has ended, and close it."""
     task = asyncio.ensure_future(adapter.run(inbox))
     try:
         yield task
     finally:
         task.cancel()
         await asyncio.wait({task})
+        await adapter.close()
         assert task.cancelled() or task.exception() is None
 
 
