@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 
 import psutil
@@ -87,6 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 _folders = itertools.count()
 _has_failed = pytest.StashKey[bool]()
+_sockets_before = pytest.StashKey[set[str]]()
 
 
 @pytest.fixture
@@ -111,3 +114,34 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         item.stash[_has_failed] = True
     return report
+
+
+def _sockets() -> set[str]:
+    """Return the open sockets of this process, on Linux."""
+    found = set[str]()
+    for path in glob("/proc/self/fd/*"):
+        with suppress(OSError):
+            found.add(os.readlink(path))
+    return {target for target in found if target.startswith("socket:")}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_sockets_before] = _sockets()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that left a socket open. Otherwise, a later test would fail when the socket is garbage collected."""
+    outcome = yield
+    if _sockets() - item.stash[_sockets_before]:
+        found, hook = list[str](), sys.unraisablehook
+        sys.unraisablehook = lambda unraisable: found.append(str(unraisable.exc_value))
+        try:
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
+        if found:
+            pytest.fail("\n".join(found), pytrace=False)
+    return outcome
