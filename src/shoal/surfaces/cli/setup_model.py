@@ -16,6 +16,12 @@ from shoal.surfaces.cli.setup_calls import SetupCalls, open_calls
 from shoal.surfaces.cli.setup_session import LeftOut, SetupSession
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return up to CHOICES_SHOWN names, separated by commas, and the number of the others."""
+    more = len(names) - CHOICES_SHOWN
+    return ", ".join(names[:CHOICES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
 class ModelStep:
     """Asks for a provider, its settings and a model until the model answers."""
 
@@ -92,6 +98,8 @@ class ModelStep:
             if self.use_model(calls, path, {**entered, "model": model}):
                 self._session.forget(table)
                 return True
+            if offer.models and model not in offer.models:
+                self._session.say("model", f"{choice.name} offers {listed(offer.models)}.")
             if (
                 not self._session.asks
                 or choice.name == "local"

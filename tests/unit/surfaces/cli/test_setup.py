@@ -23,6 +23,14 @@ def written(home: Path) -> dict[str, dict[str, object]]:
 # ---- without a terminal ----
 
 
+def test_an_unknown_model_is_reported_with_the_models_that_exist(shoal: Shoal, home: Path, model: str) -> None:
+    address = f"providers.openai.base_url={model}/v1"
+    ran = shoal("setup", "--provider", "openai", "--key", "-", "--model", "nope", "--set", address, stdin="right\n")
+    assert ran.code == 1
+    assert "openai offers fake-1." in ran.out + ran.err
+    assert "model" not in written(home)
+
+
 def test_a_key_is_tested_and_stored_in_its_own_file(
     shoal: Shoal, home: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
