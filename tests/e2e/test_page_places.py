@@ -304,10 +304,11 @@ async def test_days_of_usage_start_at_midnight_in_the_time_zone_of_the_installat
 
 
 async def test_todays_costs_are_shown_with_their_limits(browser: Browser, api: PageApi) -> None:
-    api.answers["usage/ceilings"] = [
+    ceilings = [
         {"scope": "day", "day": "d", "usd": 2.5, "usd_max": 10.0, "tokens": 9, "tokens_max": 0},
         {"scope": "agent:ops", "day": "d", "usd": 0.0, "usd_max": 0.0, "tokens": 1200, "tokens_max": 1000},
     ]
+    api.answers["usage/ceilings"] = ceilings
     async with opened(browser, api.address, place="usage") as page:
         today = page.get_by_role("region", name="Today")
         lines = today.locator(".ceilings li")
@@ -315,8 +316,10 @@ async def test_todays_costs_are_shown_with_their_limits(browser: Browser, api: P
         await expect(lines.nth(1)).to_have_class("is-full")
         await today.get_by_role("button", name="Suspend limits").click()
         assert api.sent == []
+        api.answers["usage/ceilings"] = [{**ceiling, "is_suspended": True} for ceiling in ceilings]
         await today.get_by_role("button", name="Suspend all limits today").click()
         await expect(today.get_by_role("status")).to_have_text("All budget limits are suspended until midnight.")
+        await expect(today.get_by_role("button")).to_have_count(0)
         assert [(request.kind, request.target) for request in api.sent] == [("POST", "usage/lift")]
         assert await violations(page) == []
 

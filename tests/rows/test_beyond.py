@@ -208,8 +208,11 @@ class TestB6:
         refused = home.cli("ask", "words=1 id=b6-second", exit_code=1, settings=ceiling)
         assert "token" in refused
         assert not home.requests("b6-second")
-        assert f"of {tokens}" in home.cli("usage", settings=ceiling)
+        limited = home.cli("usage", settings=ceiling)
+        assert f"of {tokens}" in limited
+        assert "suspended" not in limited
         home.cli("usage", "lift", settings=ceiling)
+        assert "Budget limits are suspended until midnight." in home.cli("usage", settings=ceiling)
         home.cli("ask", "words=1 id=b6-third", settings=ceiling)
         assert home.requests("b6-third")
 

@@ -23,6 +23,7 @@ BESIDE_TURNS = ("summary:", "probe:", "title:", "snapshot:")
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
 _standing = reader(BudgetStatus)
+_LIFTED = {"scope": "budget", "key": "lifted"}
 
 
 class BudgetStore(StorePart):
@@ -50,8 +51,7 @@ class BudgetStore(StorePart):
             standing = yield from _add(key, usd, tokens, ceilings.get(key))
             if key in ceilings:
                 standings.append(standing)
-        lifted = yield from query("setting_get", scope="budget", key="lifted")
-        is_lifted = bool(lifted) and lifted[0][0] == self._clock.local().date().isoformat()
+        is_lifted = self._is_today((yield from query("setting_get", **_LIFTED)))
         blocked = next(
             (
                 standing
@@ -90,8 +90,15 @@ class BudgetStore(StorePart):
     async def lift(self) -> str:
         """Suspend the owner's budget limits for the rest of the day. Return the day as an ISO date."""
         today = self._clock.local().date().isoformat()
-        await self._write("setting_put", scope="budget", key="lifted", value=today)
+        await self._write("setting_put", **_LIFTED, value=today)
         return today
+
+    async def is_lifted(self) -> bool:
+        """Return True if the owner's budget limits are suspended today."""
+        return self._is_today(await self._read("setting_get", **_LIFTED))
+
+    def _is_today(self, lifted: Sequence[Sequence[object]]) -> bool:
+        return bool(lifted) and lifted[0][0] == self._clock.local().date().isoformat()
 
 
 class Ledger(StorePart):

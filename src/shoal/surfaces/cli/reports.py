@@ -15,7 +15,7 @@ from shoal.config import default_model, open_catalog
 from shoal.files.deep_folders import walk
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import NotFound
-from shoal.kernel.records import AuditRow, BudgetStatus
+from shoal.kernel.records import AuditRow
 from shoal.models.catalog import ModelListing
 from shoal.models.quirks import Change
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
@@ -23,7 +23,7 @@ from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command, json_option
 from shoal.surfaces.cli.output import echo, print_json, print_records, print_table, usd
 from shoal.surfaces.http.routes_agents import SkillsView
-from shoal.surfaces.http.routes_operations import UsageView
+from shoal.surfaces.http.routes_operations import CeilingView, UsageView
 
 # ---- audit ----
 
@@ -106,7 +106,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
         "estimated calls",
     )
     print_records(views, as_json, head, rows, "No model calls in this period.")
-    ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
+    ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[CeilingView])
     if ceilings:
         print()
         spent = [
@@ -118,6 +118,8 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
             for ceiling in ceilings
         ]
         print_table(("today's limit", "US dollars", "tokens"), spent, "")
+    if any(ceiling.is_suspended for ceiling in ceilings):
+        print("Budget limits are suspended until midnight.")
 
 
 @command(usage, example="shoal usage lift")

@@ -17,6 +17,7 @@ from shoal.kernel.records import AuditEntry, AuditRow, Backlog, BudgetStatus, Th
 from shoal.permissions.taint import taint_of
 from shoal.running import Runtime
 from shoal.services import Services
+from shoal.store.budget import NEVER_LIFTED
 from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import (
     ADMINS,
@@ -249,6 +250,12 @@ class ThreadUsageView(ThreadUsage, frozen=True, kw_only=True):
     title: str
 
 
+class CeilingView(BudgetStatus, frozen=True, kw_only=True):
+    """A budget limit and the amount spent. `is_suspended` is true if the limit does not apply for the rest of today."""
+
+    is_suspended: bool
+
+
 class BudgetLifted(msgspec.Struct, frozen=True):
     """The day for which the budget limits are suspended, in the time zone of shoal.toml."""
 
@@ -270,9 +277,13 @@ async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageV
 
 
 @routes("GET /api/usage/ceilings", READERS)
-async def ceilings(store: Store) -> list[BudgetStatus]:
+async def ceilings(store: Store) -> list[CeilingView]:
     """Return today's budget limits and the amounts spent."""
-    return await store.budget.standings()
+    is_lifted = await store.budget.is_lifted()
+    return [
+        view(CeilingView, status, is_suspended=is_lifted and not status.scope.startswith(NEVER_LIFTED))
+        for status in await store.budget.standings()
+    ]
 
 
 @routes("POST /api/usage/lift", ADMINS)

@@ -113,9 +113,12 @@ class BudgetRules:
     async def test_suspended_limits_apply_again_the_next_day(self, store: Store, clock: ManualClock) -> None:
         purse = Purse(store, clock, total=(0, 10))
         assert (await purse.reserve("r1", 0, 20)).blocked is not None
+        assert not await store.budget.is_lifted()
         assert await store.budget.lift() == purse.day
+        assert await store.budget.is_lifted()
         assert (await purse.reserve("r1", 0, 20)).blocked is None
         await clock.advance(86_400)
+        assert not await store.budget.is_lifted()
         assert (await purse.reserve("r2", 0, 20)).blocked is not None
 
     async def test_a_call_outside_turns_counts_once(self, store: Store, clock: ManualClock) -> None:

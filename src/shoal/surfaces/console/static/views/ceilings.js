@@ -1,7 +1,7 @@
 // Today's spending and budget limits, with a button that suspends the limits.
 
 import { api } from "../api.js";
-import { html, useState } from "../dom.js";
+import { html } from "../dom.js";
 import { count, dollars } from "../format.js";
 import { canChange, me } from "../me.js";
 import { Sure, useAnswer, useAttempt } from "./lists.js";
@@ -43,7 +43,7 @@ function midnight(days) {
 export function Ceilings({ sum }) {
   const [ceilings, , reload] = useAnswer(api.ceilings);
   const [attempt, problem] = useAttempt(reload);
-  const [lifted, setLifted] = useState(false);
+  const isLifted = ceilings?.some((one) => one.is_suspended);
   const rows = (ceilings || []).flatMap((one) => bounds(one).map((bound) => ({ ...bound, scope: one.scope })));
   return html`
     <section class="card today" aria-label="Today">
@@ -52,8 +52,8 @@ export function Ceilings({ sum }) {
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
       ${sum && ceilings && !rows.length && html`<p class="faint">No budget limit applied today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All budget limits are suspended until ${midnight(1)}.` : `Once usage reaches a limit, model calls stop until ${midnight(1)}.`}</span>
-        ${canChange() && html`<${Sure} label="Suspend limits" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
+      html`<p class="card-foot"><span class="faint" role="status">${isLifted ? `All budget limits are suspended until ${midnight(1)}.` : `Once usage reaches a limit, model calls stop until ${midnight(1)}.`}</span>
+        ${canChange() && !isLifted && html`<${Sure} label="Suspend limits" kind="plain" yes="Suspend all limits today" act=${() => attempt(api.lift)} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>
   `;
