@@ -514,15 +514,14 @@ STEPS = 40
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("ending", ["cancel", "close"])
 async def test_a_call_leaves_no_connection_open(host: str, ending: str) -> None:
-    open_connections, closed = 0, asyncio.Event()
+    open_connections, closed = set[asyncio.StreamWriter](), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal open_connections
-        open_connections += 1
+        open_connections.add(writer)
         try:
             await saying([OK + b"content-length: 2\r\n\r\n", b"ok"])(reader, writer)
         finally:
-            open_connections -= 1
+            open_connections.discard(writer)
             closed.set()
 
     async with listening(serve) as port:
