@@ -7,12 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
+from shoal.kernel.clock import SystemClock
 from shoal.kernel.events import AssistantSaid, Failed, RetryScheduled, TextStreamed
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import Abort, Author, Prompt, ToolCall
+from shoal.kernel.ports import ONCE
 from shoal.surfaces.http.options import WebOptions
 
 if TYPE_CHECKING:  # the module's 1,200 models take a second to import, which would slow down test collection
@@ -315,6 +318,52 @@ async def test_a_turn_with_effects_is_not_retried_when_its_model_is_unavailable(
     with pytest.raises(openai.InternalServerError, match="overloaded"):
         await chat(client, "hello")
     assert len(prompts(shoal)) == 1
+
+
+async def test_a_repeated_request_starts_no_second_turn(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+    begun: list[Prompt] = []
+    is_repeated = asyncio.Event()
+
+    async def answer_the_repetition(prompt: Prompt) -> None:
+        begun.append(prompt)
+        await is_repeated.wait()
+        await shoal.answer(prompt, "You said: ", prompt.text)
+
+    async def watch() -> None:
+        while len(prompts(shoal)) < 2:
+            await SystemClock().sleep(0.01)
+        is_repeated.set()
+
+    shoal.orchestrator.on_prompt = answer_the_repetition
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(watch())
+        assert await chat(client.with_options(timeout=1.0), "hello") == "You said: hello"
+    assert len(begun) == 1
+    assert await chat(client, "hello") == "You said: hello"
+    assert len({prompt.thread for prompt in begun}) == 2, "a new request is a new conversation"
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_only_a_recent_request_is_repeated(shoal: Served, is_old: bool) -> None:
+    async def post(attempt: str, seconds: float) -> str:
+        body = {"model": "main", "messages": [{"role": "user", "content": "hello"}]}
+        headers = {"x-stainless-retry-count": attempt}
+        answer = await shoal.client.post("/v1/chat/completions", json=body, headers=headers, timeout=seconds)
+        assert answer.status_code == 200
+        return answer.headers["x-shoal-thread"]
+
+    shoal.orchestrator.on_prompt = None
+    with pytest.raises(httpx2.ReadTimeout):
+        await post("0", 0.5)
+    (first,) = prompts(shoal)
+    ((key, value),) = await shoal.store.settings.page(ONCE)
+    if is_old:
+        await shoal.store.settings.put(ONCE, key, f"{0:016}{value[16:]}")
+    shoal.orchestrator.on_prompt = shoal.echo
+    if not is_old:
+        shoal.start(shoal.echo(first))
+    assert (await post("1", 60.0) == first.thread) is not is_old
+    assert await shoal.store.settings.page(ONCE) == [], "the reply is complete"
 
 
 async def test_a_failed_turn_ends_its_stream_with_an_error(shoal: Served, client: "openai.AsyncOpenAI") -> None:

@@ -11,7 +11,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Annotated, TypeAlias
+from datetime import timedelta
+from typing import Annotated, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import anyio
@@ -29,12 +30,13 @@ from shoal.features.openai_api.messages import (
     Line,
     spoken,
 )
-from shoal.kernel.clock import Clock
+from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.errors import InvalidId, InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
 from shoal.kernel.home import Home
 from shoal.kernel.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
 from shoal.kernel.messages import Abort, Attachment, Usage
+from shoal.kernel.ports import ONCE
 from shoal.running import Runtime
 from shoal.services import Services
 from shoal.store.store import Store
@@ -65,6 +67,8 @@ DEFAULT_MODEL = "shoal"
 NO_TOOLS = "`tools` is not supported: the agent uses its own tools."
 NO_RESPONSE = "`previous_response_id` is not the id of a response that this token received from this server."
 
+REPEATED_MAX = timedelta(hours=1)
+"""Maximum time between a request and its repetition."""
 _NO_RETRY = {"X-Should-Retry": "false"}
 """Header that stops OpenAI's clients from retrying a failed turn."""
 
@@ -124,11 +128,26 @@ class ClientConversation(msgspec.Struct, frozen=True):
         return "\n\n".join((*parts, last.text))
 
 
+class SentRequest(NamedTuple):
+    """A request of OpenAI's client, stored until its reply is complete. `value` is its time and the id of its message.
+
+    The client repeats a request that timed out or whose connection broke. The repetition must not start a second turn.
+    """
+
+    key: str
+    value: str
+
+    @property
+    def message_id(self) -> str:
+        return self.value.partition(" ")[2]
+
+
 class PendingReply(msgspec.Struct, frozen=True):
     """A sent message whose reply is pending.
 
     `after`: event number. All events of the reply have higher numbers.
     `fresh`: whether this is the first message of a conversation for which the caller chose no thread.
+    `request`: the stored request, by which a repetition is recognized.
     """
 
     thread: ThreadId
@@ -136,6 +155,7 @@ class PendingReply(msgspec.Struct, frozen=True):
     after: int
     conversation: ClientConversation
     fresh: bool
+    request: "SentRequest | None" = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -213,7 +233,8 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
     last = lines[-1].text
     if not conversation.files or "\0" in last:
         checked_text(last, "content")
-    message_id = request.headers.get("idempotency-key", "")[:200] or api.clock.new_id()
+    sent = await _sent_request(api, request, conversation)
+    message_id = request.headers.get("idempotency-key", "")[:200] or (sent.message_id if sent else api.clock.new_id())
     answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
     if conversation.thread:
         thread = ThreadId(conversation.thread)
@@ -241,7 +262,31 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
     prompt = make_prompt(api.clock, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
     receipt = await submit(api.orchestrator, api.runtime, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
-    return PendingReply(thread, message_id, after, conversation, not conversation.thread and answered is None)
+    return PendingReply(thread, message_id, after, conversation, not conversation.thread and answered is None, sent)
+
+
+async def _sent_request(api: Conversations, request: Request, conversation: ClientConversation) -> SentRequest | None:
+    """Store a request of OpenAI's client, or return the stored one if this is a repetition. Returns None for other
+    clients.
+    """
+    attempt = request.headers.get("x-stainless-retry-count", "")
+    if not attempt:
+        return None
+    by, now = conversation.by, api.clock.now()
+    caller = f"{by.token.name} {by.person} {conversation.thread}"
+    key = f"openai:{_digest(conversation.agent, conversation.lines, caller)}"
+    if attempt != "0":
+        stored = await api.store.settings.get(ONCE, key)
+        if stored is not None and stored[:16] > f"{to_micros(now - REPEATED_MAX):016}":
+            return SentRequest(key, stored)
+    sent = SentRequest(key, f"{to_micros(now):016} {api.clock.new_id()}")
+    await api.store.settings.put(ONCE, *sent)
+    return sent
+
+
+async def _forget_request(api: Conversations, begun: PendingReply) -> None:
+    if begun.request is not None:
+        await api.store.settings.drop(ONCE, *begun.request)
 
 
 def _beginning(conversation: ClientConversation, lines: Sequence[Line]) -> str:
@@ -347,6 +392,7 @@ async def _model_away(
     OpenAI's clients send the message again instead of waiting. Unless `may_repeat` is set, a header stops them.
     """
     await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
+    await _forget_request(api, begun)
     seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
     headers = {"Retry-After": str(seconds), **({} if may_repeat else _NO_RETRY)}
     return ApiError(503, "model_unavailable", f"{retry.message} Send the message again later.", headers)
@@ -380,7 +426,8 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
 
 
 async def _remember(api: Conversations, begun: PendingReply, reply: str) -> None:
-    """Store the thread under the key that the conversation's next call will compute."""
+    """Store the thread under the key that the conversation's next call will compute. The request is complete."""
+    await _forget_request(api, begun)
     if begun.fresh:
         lines = (*begun.conversation.lines, Line("assistant", reply))
         await api.store.settings.put(SCOPE, _beginning(begun.conversation, lines), begun.thread)
