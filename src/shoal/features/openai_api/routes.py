@@ -426,7 +426,7 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
 
 
 async def _remember(api: Conversations, begun: PendingReply, reply: str) -> None:
-    """Store the thread under the key that the conversation's next call will compute. The request is complete."""
+    """Store the thread under the key that the conversation's next call will compute, and delete the stored request."""
     await _forget_request(api, begun)
     if begun.fresh:
         lines = (*begun.conversation.lines, Line("assistant", reply))
