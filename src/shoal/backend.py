@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
-"""Maximum seconds for closing what ended services leave open."""
+"""Time limit for the `close` function of services."""
 OUTAGE_SECONDS = 1.0
 """Seconds before a service is restarted after a database outage or a full disk."""
 

@@ -530,7 +530,7 @@ class ChatAdapter(Protocol):
         ...
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive messages until cancelled. Reconnects with backoff. The caller then calls `close`."""
+        """Receive messages until cancelled. Reconnects with backoff. The caller must call `close` afterwards."""
         ...
 
     async def close(self) -> None:

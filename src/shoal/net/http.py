@@ -96,9 +96,7 @@ class HttpClient(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections, those of unfinished calls when the calls end. A later call opens a new connection and
-        closes it at its end.
-        """
+        """Close the idle connections. The connections of unfinished and later calls are closed when the calls end."""
         ...
 
 
@@ -523,7 +521,7 @@ class DirectClient:
         base = self.base
         if not base.valid:
             raise HttpFailed("unreachable", f"{base.label} is not a valid URL. Check base_url.")
-        # asyncio's own race of addresses leaves a socket open if it is cancelled
+        # unlike asyncio's own implementation, this leaves no socket open when it is cancelled
         from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
         loop = asyncio.get_running_loop()

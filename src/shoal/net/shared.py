@@ -20,7 +20,7 @@ class SharedClient(Generic[C]):
         self._users = 1
 
     def use(self) -> C:
-        """Return the client for one call, which must then call `release`."""
+        """Return the client for one call. Call `release` after the call."""
         self._users += 1
         return self._client
 

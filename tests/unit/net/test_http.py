@@ -508,7 +508,7 @@ async def test_a_response_closed_early_drops_only_its_connection(monkeypatch: py
 
 
 STEPS = 40
-"""Loop iterations until a call is cancelled or its client is closed. A call takes about 25."""
+"""Each call is cancelled, or its client closed, after a different number of loop iterations below this."""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

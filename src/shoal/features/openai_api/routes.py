@@ -266,8 +266,8 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
 
 
 async def _sent_request(api: Conversations, request: Request, conversation: ClientConversation) -> SentRequest | None:
-    """Store a request of OpenAI's client, or return the stored one if this is a repetition. Returns None for other
-    clients.
+    """Store a request of OpenAI's client and return it. Return the stored request if this is a repetition, and None for
+    other clients.
     """
     attempt = request.headers.get("x-stainless-retry-count", "")
     if not attempt:
